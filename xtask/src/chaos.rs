@@ -222,6 +222,7 @@ impl Stage {
             shortage,
             copies: cell.copies,
             late_ms: cell.late_ms,
+            is_group: cell.is_group,
             kills_stopped: cell.kills_stopped,
             expected: cell.expected,
             time_max: Duration::from_secs(u64::from(cell.seconds_max)),

@@ -13,6 +13,7 @@ mod lines;
 mod look;
 mod mpi4py;
 mod openfoam;
+mod papers;
 mod project;
 mod python;
 mod rig;
@@ -62,6 +63,8 @@ enum Task {
     Mpi4py(mpi4py::Options),
     /// Builds the function object for OpenFOAM, and kills solvers that it saves
     Openfoam(openfoam::Options),
+    /// Makes the tables and figures of the papers anew, in docs/papers
+    Papers(papers::Options),
     /// Installs the package for Python in a fresh environment, checks its types, and runs its tests and examples
     Python,
     /// Several hosts on this machine: namespaces with links of their own
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),
+        Task::Papers(options) => papers::papers(&options),
         Task::Python => python::test(),
         Task::Rig(task) => rig::rig(&task),
         Task::Sanitize => sanitize::sanitize(),

@@ -51,6 +51,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
         "examples/monte_carlo.py",
         "examples/plate.py",
         "examples/plate_ranks.py",
+        "examples/rod_ranks.py",
         "examples/train.py",
         "tests/package.py",
     ]);

@@ -43,7 +43,7 @@ pub(crate) enum Task {
         #[arg(long)]
         to: u8,
     },
-    /// Times a collective with one rank a host, in multiples of what the links allow
+    /// Times a collective, in multiples of what the links allow
     Bench(bench::Options),
 }
 

@@ -10,7 +10,9 @@ use crate::{
     chaos::{self, chaos},
     debian, dist, look,
     mpi4py::{self, mpi4py},
-    openfoam, project, python,
+    openfoam,
+    papers::{self, papers},
+    project, python,
     shell::{cargo, run, succeeds},
     soak_files::{self, soak_files},
 };
@@ -18,7 +20,7 @@ use crate::{
 /// Which tiers run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Adds what is slow: the demo's report in a browser, a short chaos, the package for Python, the archives, the commands in the book, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
+    /// Adds what is slow: the demo's report in a browser, a short chaos, few points of the papers' figures, the package for Python, the archives, the commands in the book, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
     #[arg(long)]
     ci: bool,
     /// Adds the rest of libfabric's matrix, which takes about a quarter of an hour
@@ -83,6 +85,7 @@ impl Steps {
         // In the environment that the step before has made.
         self.step("book", book::blocks)?;
         self.step("archives", dist::test)?;
+        self.step("papers, few points", || papers(&papers::Options::quick()))?;
         self.step("mpi4py", || mpi4py(&mpi4py::Options::short()))?;
         self.step("OpenFOAM", openfoam::test)
     }

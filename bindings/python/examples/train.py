@@ -44,16 +44,20 @@ victim = int(sys.argv[1]) if len(sys.argv) > 1 else None
 with ropewalk.Job() as job:
     weights = np.random.default_rng(0).normal(0, 0.5, sum(SIZES))
     losses = []
+    group: ropewalk.Group = job
     for step in range(STEPS):
         loss, gradient = loss_and_gradient(weights, *batch(job.rank, step))
         if job.rank == victim and step == STEPS // 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        total, receipt, _ = job.allreduce(np.append(gradient, loss), on_loss="exclude")
+        total, receipt, _ = group.allreduce(np.append(gradient, loss), on_loss="exclude")
         mean = total / receipt.contributions
+        if receipt.excluded:
+            group = group.without(receipt.excluded)
         weights -= RATE * mean[:-1]
         losses.append(mean[-1])
-    everyone = job.allgather(weights, on_loss="exclude")
-    living = [rank for rank in job.ranks if rank not in everyone.receipt.excluded]
-    assert all((everyone.value[rank] == weights).all() for rank in living), "the ranks have different weights"
+    everyone = group.allgather(weights, on_loss="exclude")
+    living = [rank for rank in group.ranks if rank not in everyone.receipt.excluded]
+    kept = [row for rank, row in zip(group.ranks, everyone.value) if rank in living]
+    assert all((row == weights).all() for row in kept), "the ranks have different weights"
     if job.rank == living[0]:
         print(f"loss {losses[0]:.3f} -> {np.mean(losses[-20:]):.3f}; {len(living)} of {job.size} ranks at the end")

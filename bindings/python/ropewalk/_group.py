@@ -83,6 +83,15 @@ class Group:
         """A group of some ranks of this one. Nothing is sent; every member names the same ranks in the same order."""
         return Group(self._group.subgroup(ranks))
 
+    def without(self, ranks: Sequence[int]) -> Group:
+        """The group without these ranks, as the survivors of a loss go on: ``group.without(receipt.excluded)``.
+
+        Nothing is sent; all that go on have to name the same ranks, as ``receipt.excluded`` and the ``ranks`` of a
+        ``LostError`` are. A rank that was lost after it contributed is named by a later call. Calls of a group without lost ranks are as fast as before
+        the loss; those of a group with lost ranks go by the scheduler.
+        """
+        return Group(self._group.without(ranks))
+
     def split(self, color: int | None, key: int = 0, **options: Unpack[Options]) -> Group | None:
         """The group of those that name the same color, ordered by their keys; ``None`` without a color.
 

@@ -18,7 +18,8 @@ class NoRoomError(CheckpointError):
 
 
 class MismatchError(CheckpointError):
-    """The saved state has other names, element types or shapes. Neither the state nor the save was changed."""
+    """The saved state has other names, element types or shapes, or cannot be distributed over the ranks of this job.
+    Neither the state nor the save was changed."""
 
 
 _ERRORS = {2: NoRoomError, 3: MismatchError}
@@ -129,6 +130,9 @@ def _load() -> ctypes.CDLL:
     for name, arguments in {
         "resume": [text, ctypes.POINTER(RunOptionsC), ctypes.POINTER(pointer)],
         "protect": [pointer, text, pointer, text, ctypes.c_size_t, ctypes.c_uint32, ctypes.POINTER(number)],
+        "protect_partitioned": [
+            pointer, text, pointer, text, ctypes.c_size_t, ctypes.c_uint32, ctypes.POINTER(number)
+        ],
         "put": [pointer, text, text, text, ctypes.c_size_t],
         "get": [pointer, text, ctypes.POINTER(text), ctypes.POINTER(pointer), ctypes.POINTER(ctypes.c_size_t)],
         "restore": [pointer, ctypes.POINTER(number)],

@@ -30,6 +30,22 @@ class RunOptions(NamedTuple):
     keep: int = 2
 
 
+class Partitioned(NamedTuple):
+    """The rows of an array that this rank has; :func:`partitioned` makes it."""
+
+    array: Any
+
+
+def partitioned(array: Any) -> Partitioned:
+    """Marks an array for :func:`resume` of which each rank has some rows, along the first axis: rank 0 has the first
+    ones, rank 1 the next.
+
+    Such an array is restored on any number of ranks, and with any numbers of rows, into the new part that each rank has
+    allocated. The rows of all ranks together have to be as many as were saved, and the other axes have to be the same. A
+    rank may have no rows. All ranks mark the same arrays."""
+    return Partitioned(array)
+
+
 class _Array(NamedTuple):
     """An array and its memory, which stays where it is as long as ``view`` lives."""
 
@@ -39,6 +55,7 @@ class _Array(NamedTuple):
     element: str
     item: int
     shape: tuple[int, ...]
+    is_partitioned: bool = False
 
 
 def resume(directory: Optional[PathLike] = None, options: RunOptions = RunOptions(), /, **state: Any) -> Run:
@@ -49,8 +66,13 @@ def resume(directory: Optional[PathLike] = None, options: RunOptions = RunOption
     but Python objects. They are restored in place: change them in place too (``u[:] = ..``), as a name that is bound to
     another array is not followed. Scalars are ``int``, ``float``, ``bool`` or ``str``: read and set ``run["t"]``.
 
+    In a job of several ranks an array is the rank's own, unless :func:`partitioned` marks it as rows of a larger one:
+    ``resume("saves", u=partitioned(u), v=v)``. A job with partitioned arrays may go on with another number of ranks.
+    Scalars and other arrays are restored then if all ranks had saved the same, and are an error if not.
+
     Under ``ropewalk run --checkpoint DIR`` the directory is DIR, and each rank saves its own state; all ranks make the
-    same calls. :class:`MismatchError` if the save has other names, element types or shapes, on any rank."""
+    same calls. :class:`MismatchError` if the save has other names, element types or shapes, on any rank, or cannot be
+    distributed over these ranks."""
     return Run(directory, options, state)
 
 
@@ -78,7 +100,9 @@ class Run:
             unsigned("keep", options.keep, 32),
         )
         for name, value in state.items():
-            if isinstance(value, (str, bool, Integral, Real)):
+            if isinstance(value, Partitioned):
+                self._arrays[name] = _partitioned(name, value.array)
+            elif isinstance(value, (str, bool, Integral, Real)):
                 self._values[name] = _plain(value)
             else:
                 self._arrays[name] = _memory(name, value)
@@ -154,7 +178,8 @@ class Run:
         for name, array in self._arrays.items():
             shape = (ctypes.c_uint64 * len(array.shape))(*array.shape)
             element, length = array.element.encode(), len(array.shape)
-            call("protect", self._handle, name.encode(), array.address, element, array.item, length, shape)
+            protect = "protect_partitioned" if array.is_partitioned else "protect"
+            call(protect, self._handle, name.encode(), array.address, element, array.item, length, shape)
         for name in self._values:
             self._put(name)
 
@@ -179,6 +204,15 @@ def _plain(value: Any) -> Scalar:
     if isinstance(value, (str, bool)):
         return value if isinstance(value, bool) else str(value)
     return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _partitioned(name: str, value: Any) -> _Array:
+    if isinstance(value, (str, bool, Integral, Real)):
+        raise TypeError(f"{name} is a scalar, which cannot be partitioned: partitioned() is for arrays")
+    array = _memory(name, value)
+    if not array.shape:
+        raise ValueError(f"{name} has no axis along which it could be partitioned")
+    return array._replace(is_partitioned=True)
 
 
 def _memory(name: str, value: Any) -> _Array:

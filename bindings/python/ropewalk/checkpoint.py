@@ -8,6 +8,9 @@ Arrays and scalars by name, restored in place where a run begins again:
         for step in run.steps(1000):
             compute(u, v)
 
+In a job of several ranks, ``u=checkpoint.partitioned(u)`` names the rows that a rank has of a larger array: the job may
+go on with another number of ranks.
+
 Programs that write files of their own have a :class:`Store` and an :class:`Advisor`:
 
     with Store("saves") as store, Advisor("saves/journal") as advisor:
@@ -46,7 +49,7 @@ from ropewalk._library import (
     library,
     unsigned,
 )
-from ropewalk._named import Run, RunOptions, resume
+from ropewalk._named import Partitioned, Run, RunOptions, partitioned, resume
 
 __all__ = [
     "FAST",
@@ -56,11 +59,13 @@ __all__ = [
     "Decision",
     "MismatchError",
     "NoRoomError",
+    "Partitioned",
     "Restored",
     "Run",
     "RunOptions",
     "Store",
     "interval",
+    "partitioned",
     "resume",
 ]
 

@@ -77,6 +77,10 @@ def kinds(job):
     pair = job.subgroup([0, 3])
     if rank in pair.ranks:
         assert pair.allreduce(np.array([1])).value[0] == 2
+    rest = job.without([1])
+    if rank != 1:
+        assert rest.ranks == (0, 2, 3)
+        assert rest.allreduce(np.array([1])).value[0] == 3
 
 
 def buffers(job):

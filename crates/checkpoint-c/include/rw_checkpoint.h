@@ -109,6 +109,17 @@ int rw_resume(const char *directory, const rw_run_options *options, rw_run **run
 int rw_protect(rw_run *run, const char *name, void *data, const char *element, size_t item, uint32_t axes,
                const uint64_t *shape);
 /*
+ * The same for an array of which each rank has some rows, along the first axis: rank 0 the first ones, rank 1 the next. It can
+ * be restored on another number of ranks and with other numbers of rows: give the memory and shape of the new part. The rows
+ * of all ranks have to be as many as were saved; the other axes have to be the same. All ranks have to name it so, and there
+ * has to be an axis.
+ *
+ * On another number of ranks, arrays of rw_protect and values are restored if all ranks had saved the same;
+ * RW_CHECKPOINT_MISMATCH if not. As many ranks as before get their own ones back.
+ */
+int rw_protect_partitioned(rw_run *run, const char *name, void *data, const char *element, size_t item, uint32_t axes,
+                           const uint64_t *shape);
+/*
  * Saves a copy of a value, whose type and length may change: to be called before rw_restore with a value to begin with, and
  * again whenever it changes. rw_get returns the value that was put or restored last, valid until the next call with this run.
  */

@@ -42,6 +42,7 @@ enum Content {
         element: String,
         item: u32,
         shape: Vec<u64>,
+        is_partitioned: bool,
         memory: abi::LentMemory,
     },
     Value {
@@ -90,21 +91,23 @@ exports! {
         shape: InSlice<u64>,
     ) {
         let shape = shape.get(axes as usize)?.to_vec();
-        let bytes = shape
-            .iter()
-            .try_fold(item, |bytes, &length| bytes.checked_mul(usize::try_from(length).ok()?))
-            .filter(|&bytes| isize::try_from(bytes).is_ok())
-            .ok_or_else(|| Failure::bad_argument("the array has more bytes than there can be memory"))?;
-        let item = u32::try_from(item).map_err(|_| Failure::bad_argument("an element has too many bytes"))?;
-        let (name, memory) = (text(&name)?, data.lend(bytes)?);
-        let open = run.get()?;
-        let others = open.parts.iter().filter(|part| part.name != name);
-        if let Some(other) = others.into_iter().find(|part| part.is_at(&memory)) {
-            let other = &other.name;
-            return Err(Failure::bad_argument(format!("{name} and {other} are in the same memory: name it once")));
+        run.get()?.protect(&name, data, &element, item, shape, false)?;
+    }
+
+    fn rw_protect_partitioned(
+        run: Object<OpenRun>,
+        name: InText,
+        data: Memory,
+        element: InText,
+        item: usize,
+        axes: u32,
+        shape: InSlice<u64>,
+    ) {
+        let shape = shape.get(axes as usize)?.to_vec();
+        if shape.is_empty() {
+            return Err(Failure::bad_argument("a partitioned array has at least one axis"));
         }
-        let element = text(&element)?;
-        open.set(name, Content::Array { element, item, shape, memory });
+        run.get()?.protect(&name, data, &element, item, shape, true)?;
     }
 
     fn rw_put(run: Object<OpenRun>, name: InText, kind: InText, data: InSlice<u8>, length: usize) {
@@ -172,6 +175,43 @@ impl OpenRun {
         }
     }
 
+    /// Lends the memory of an array to the run.
+    fn protect(
+        &mut self,
+        name: &InText,
+        data: Memory,
+        element: &InText,
+        item: usize,
+        shape: Vec<u64>,
+        is_partitioned: bool,
+    ) -> Result<(), Failure> {
+        let bytes = shape
+            .iter()
+            .try_fold(item, |bytes, &length| {
+                bytes.checked_mul(usize::try_from(length).ok()?)
+            })
+            .filter(|&bytes| isize::try_from(bytes).is_ok())
+            .ok_or_else(|| Failure::bad_argument("the array has more bytes than there can be memory"))?;
+        let item = u32::try_from(item).map_err(|_| Failure::bad_argument("an element has too many bytes"))?;
+        let (name, memory) = (text(name)?, data.lend(bytes)?);
+        let others = self.parts.iter().filter(|part| part.name != name);
+        if let Some(other) = others.into_iter().find(|part| part.is_at(&memory)) {
+            let other = &other.name;
+            return Err(Failure::bad_argument(format!(
+                "{name} and {other} are in the same memory: name it once"
+            )));
+        }
+        let content = Content::Array {
+            element: text(element)?,
+            item,
+            shape,
+            is_partitioned,
+            memory,
+        };
+        self.set(name, content);
+        Ok(())
+    }
+
     fn told_of(&mut self, error: &RunError) -> *const c_char {
         self.told = CString::new(chain(error).replace('\0', " ")).unwrap_or_default();
         self.told.as_ptr()
@@ -193,8 +233,16 @@ fn named(parts: &mut [Part]) -> Vec<Named<'_>> {
                 element,
                 item,
                 shape,
+                is_partitioned,
                 memory,
-            } => Named::memory(name, element, *item, shape, memory.bytes()),
+            } => {
+                let array = Named::memory(name, element, *item, shape, memory.bytes());
+                if *is_partitioned {
+                    array.partitioned()
+                } else {
+                    array
+                }
+            }
             Content::Value { value, .. } => Named::value(name, value),
         })
         .collect()

@@ -7,7 +7,7 @@ use std::{
     env, fs,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use tempfile::TempDir;
@@ -199,4 +199,94 @@ fn the_library_has_the_functions_of_its_header() {
     exported.sort_unstable();
     assert_eq!(exported, declared);
     assert!(exported.len() >= 33, "{exported:?}");
+}
+
+/// A rank that adds 1 to its rows in each step, and prints the step from which it went on and its rows.
+const ROWS: &str = r#"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "rw_checkpoint.h"
+
+int main(int argc, char **argv)
+{
+    rw_run_options options = RW_RUN_OPTIONS;
+    rw_run *run;
+    uint64_t shape[2] = { 0, 2 }, steps, begun, step, i;
+    double u[64] = { 0 };
+
+    if (argc < 7)
+        return 2;
+    options.start = argv[2];
+    options.rank = (uint32_t)atoi(argv[3]);
+    options.ranks = (uint32_t)atoi(argv[4]);
+    shape[0] = strtoull(argv[5], NULL, 10);
+    steps = strtoull(argv[6], NULL, 10);
+    for (i = 0; i < 2 * shape[0]; i++)
+        u[i] = options.rank;
+    if (rw_resume(argv[1], &options, &run)
+        || rw_protect_partitioned(run, "point", u, RW_FLOAT64, sizeof *u, 0, NULL) != RW_CHECKPOINT_BAD_ARGUMENT
+        || rw_protect_partitioned(run, "u", u, RW_FLOAT64, sizeof *u, 2, shape)
+        || rw_restore(run, &begun)) {
+        fprintf(stderr, "%s\n", rw_checkpoint_error());
+        return 1;
+    }
+    while (rw_step(run, steps, &step) == RW_CHECKPOINT_OK && step < steps)
+        for (i = 0; i < 2 * shape[0]; i++)
+            u[i] += 1;
+    printf("%" PRIu64 ":", begun);
+    for (i = 0; i < shape[0]; i++)
+        printf(" %g", u[2 * i + 1]);
+    return rw_close(run, 1) != RW_CHECKPOINT_OK;
+}
+"#;
+
+/// A partitioned array goes on with other ranks, and is refused if it has another number of rows.
+#[test]
+fn rows_go_on_with_other_ranks() {
+    let folder = TempDir::new().unwrap();
+    let source = folder.path().join("rows.c");
+    fs::write(&source, ROWS).unwrap();
+    let program = compiled(&source, &folder);
+    let saves = folder.path().join("saves");
+    let job = |start: &str, rows: &[u32], steps: u32| -> Vec<Output> {
+        let ranks: Vec<_> = (0..rows.len())
+            .map(|rank| {
+                let mut command = Command::new(&program);
+                command.arg(&saves).arg(start);
+                command.args(
+                    [rank, rows.len(), rows[rank] as usize, steps as usize].map(|word| word.to_string()),
+                );
+                command
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        ranks
+            .into_iter()
+            .map(|rank| rank.wait_with_output().unwrap())
+            .collect()
+    };
+    let printed = |outputs: Vec<Output>| -> Vec<String> {
+        outputs
+            .into_iter()
+            .map(|output| {
+                assert!(output.status.success(), "{output:?}");
+                String::from_utf8(output.stdout).unwrap()
+            })
+            .collect()
+    };
+    assert_eq!(printed(job("a", &[1, 3], 1)), ["0: 1", "0: 2 2 2"]);
+    for output in job("b", &[1, 2], 2) {
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            told.contains("the save holds 4 rows of all ranks together"),
+            "{told}"
+        );
+    }
+    assert_eq!(printed(job("c", &[2, 0, 2], 2)), ["1: 2 3", "1:", "1: 3 3"]);
+    assert_eq!(printed(job("d", &[4], 2)), ["2: 2 3 3 3"]);
 }

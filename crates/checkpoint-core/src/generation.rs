@@ -51,8 +51,17 @@ pub struct Choice {
 /// A generation from which `restarts_max` starts led to no newer one is passed over for the one before it, unless there
 /// is none before it. Every rank that is given the same comes to the same choice.
 pub fn choose(of_ranks: &[Holdings], restarts_max: u32) -> Choice {
+    choose_of(complete(of_ranks, Some(of_ranks.len())), of_ranks, restarts_max)
+}
+
+/// [`choose`] for ranks that can read what any number of ranks has saved: `of_ranks` has the holdings of each number of
+/// a rank, also of those that are none of the job. A generation is complete if all ranks that saved it have it whole.
+pub fn choose_any(of_ranks: &[Holdings], restarts_max: u32) -> Choice {
+    choose_of(complete(of_ranks, None), of_ranks, restarts_max)
+}
+
+fn choose_of(mut complete: Vec<Held>, of_ranks: &[Holdings], restarts_max: u32) -> Choice {
     let highest = of_ranks.iter().map(|rank| rank.highest).max().unwrap_or(0);
-    let mut complete = complete(of_ranks);
     let is_hopeless = |held: &Held| {
         let tried = of_ranks.iter().filter_map(|rank| rank.restarts);
         tried
@@ -72,16 +81,20 @@ pub fn choose(of_ranks: &[Holdings], restarts_max: u32) -> Choice {
     }
 }
 
-/// The generations that all ranks have whole, in rising order: of the same step, saved by as many as there are.
-fn complete(of_ranks: &[Holdings]) -> Vec<Held> {
-    let Some((first, others)) = of_ranks.split_first() else {
+/// The generations that all ranks that saved them have whole, in rising order: of the same step, and saved by so many.
+fn complete(of_ranks: &[Holdings], ranks: Option<usize>) -> Vec<Held> {
+    let Some(first) = of_ranks.first() else {
         return Vec::new();
+    };
+    let is_complete = |held: &Held| {
+        let savers = of_ranks.get(..held.ranks as usize);
+        savers.is_some_and(|savers| !savers.is_empty() && savers.iter().all(|rank| rank.held.contains(held)))
     };
     let mut complete: Vec<Held> = first
         .held
         .iter()
-        .filter(|held| held.ranks as usize == of_ranks.len())
-        .filter(|held| others.iter().all(|rank| rank.held.contains(held)))
+        .filter(|held| ranks.is_none_or(|ranks| held.ranks as usize == ranks))
+        .filter(|held| is_complete(held))
         .copied()
         .collect();
     complete.sort_unstable_by_key(|held| held.generation);
@@ -151,6 +164,41 @@ mod tests {
         other.held[1].step += 1;
         assert_eq!(restored(&[rank(2, &[4, 5]), other]), Some(4));
         assert_eq!(restored(&[rank(4, &[4, 5]), rank(4, &[4, 5])]), None);
+    }
+
+    /// Ranks that can read any save take the newest of which no part is missing, whatever the number that saved it.
+    #[test]
+    fn any_number_may_have_saved() {
+        let both = |four: &[u64], two: &[u64]| {
+            let (mut all, other) = (rank(4, four), rank(2, two));
+            all.held.extend(other.held);
+            all.highest = all.highest.max(other.highest);
+            all
+        };
+        let newest = |of_ranks: &[Holdings]| {
+            choose_any(of_ranks, 3)
+                .restore
+                .map(|held| (held.generation, held.ranks))
+        };
+        let four = [3, 4].as_slice();
+        let others = [rank(4, four), rank(4, four)];
+        let all = |first, second| [[first, second].as_slice(), &others].concat();
+        assert_eq!(newest(&all(both(four, &[5]), both(four, &[5]))), Some((5, 2)));
+        // The second of two ranks has not saved the fifth, or the fourth of four lacks its part.
+        assert_eq!(newest(&all(both(four, &[5]), both(four, &[]))), Some((4, 4)));
+        assert_eq!(
+            newest(&[rank(4, four), rank(4, four), rank(4, four), rank(4, &[3])]),
+            Some((3, 4))
+        );
+        assert_eq!(newest(&[rank(4, four), rank(4, four), rank(4, four)]), None);
+        // New ranks have saved nothing yet.
+        assert_eq!(
+            newest(&[rank(1, &[2]), Holdings::default(), Holdings::default()]),
+            Some((2, 1))
+        );
+        assert_eq!(choose_any(&all(both(four, &[5]), both(four, &[])), 3).next, 6);
+        assert_eq!(newest(&[rank(0, &[2])]), None);
+        assert_eq!(newest(&[]), None);
     }
 
     /// A generation from which nobody gets anywhere is given up, but never the last one.

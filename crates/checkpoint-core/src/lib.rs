@@ -43,7 +43,9 @@ mod named_state;
 pub mod partner;
 mod plan;
 mod policy;
+mod redistribution;
 mod rehearsal;
+mod state_plan;
 mod supervision;
 mod two_levels;
 mod two_levels_in_steps;
@@ -51,7 +53,9 @@ mod uploads;
 
 pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
 pub use costs::{Costs, CostsError};
-pub use generation::{Choice, Held, Holdings, KEEP_MIN, Restarts, choose, of_other_ranks, retirable};
+pub use generation::{
+    Choice, Held, Holdings, KEEP_MIN, Restarts, choose, choose_any, of_other_ranks, retirable,
+};
 pub use interval::{daly_first_order, daly_higher_order, optimal_interval, young};
 pub use journal::{COMMAND_BITS, Failing, History, Note, Record, Totals};
 pub use manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestError, Place, SavedFile, is_safe};
@@ -60,7 +64,9 @@ pub use named_state::{
 };
 pub use plan::Plan;
 pub use policy::{Decision, FixedSeconds, FixedSteps, Moment, Nearest, Paper, Policy, Rate, Reason};
+pub use redistribution::{RedistributionError, Transfer, redistribute};
 pub use rehearsal::{Rehearsal, Rehearsed};
+pub use state_plan::{EntrySource, PartitionError, SavedPart, check_partitions, plan_restore};
 pub use supervision::{
     Account, AttemptEnd, LastWord, LastWords, PastAttempt, Progress, Supervision, SupervisionOptions,
 };

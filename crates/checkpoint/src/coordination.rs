@@ -40,10 +40,16 @@ pub trait Coordination {
 #[non_exhaustive]
 pub enum CoordinationError {
     /// A rank did not say anything in time.
-    #[error("rank {rank} did not say within {patience:?} which checkpoints it has")]
+    #[error(
+        "rank {rank} did not say within {patience:?} which checkpoints it has: {} does not exist; all ranks have to be \
+         started, and to see this directory",
+        .path.display()
+    )]
     Late {
         /// Which.
         rank: u32,
+        /// The file that it should have written.
+        path: PathBuf,
         /// How long the others waited.
         patience: Duration,
     },
@@ -152,6 +158,7 @@ impl Coordination for SharedDirectory {
                     Err(_) if Instant::now() >= end => {
                         return Err(CoordinationError::Late {
                             rank,
+                            path,
                             patience: self.patience,
                         });
                     }

@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod announcements;
+mod any_ranks;
 #[cfg(feature = "object-store")]
 mod archive;
 #[cfg(any(feature = "object-store", feature = "partner"))]

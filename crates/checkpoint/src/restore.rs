@@ -67,7 +67,7 @@ impl<F: Files> Store<F> {
 
     /// The lock of the rank, without which what a living saver has on its way would be taken for torn. Nothing where this
     /// process cannot write, and so can neither move nor count anything.
-    fn restoring_lock(&self) -> Result<Option<SaverLock>, StoreError> {
+    pub(super) fn restoring_lock(&self) -> Result<Option<SaverLock>, StoreError> {
         match SaverLock::take(&self.files, &self.options) {
             Err(StoreError::Files { source, .. })
                 if matches!(
@@ -95,6 +95,13 @@ impl<F: Files> Store<F> {
 
     /// Does to this rank's files what was chosen.
     pub(super) fn apply(&mut self, choice: &Choice) -> Restored {
+        let ranks = self.options.ranks;
+        // Those of a job of another size are none of ours.
+        self.apply_to(choice, |held| held.ranks == ranks)
+    }
+
+    /// The same, where only some of the whole generations that are newer are put aside.
+    pub(super) fn apply_to(&mut self, choice: &Choice, is_ours: impl Fn(&Held) -> bool) -> Restored {
         let mut restored = Restored {
             from: choice.restore,
             folder: choice.restore.map(|held| self.base(held.generation)),
@@ -106,8 +113,7 @@ impl<F: Files> Store<F> {
         for generation in generations {
             let found = self.whole.iter().find(|held| held.generation == generation);
             let is_whole = found.is_some();
-            // Those of a job of another size are none of ours.
-            if found.is_some_and(|held| generation <= newest || held.ranks != self.options.ranks) {
+            if found.is_some_and(|held| generation <= newest || !is_ours(held)) {
                 continue;
             }
             let why = if choice.given_up.contains(&generation) {
@@ -243,7 +249,7 @@ pub fn newest_whole<F: Files>(stores: &mut [Store<F>]) -> Result<Option<Held>, S
     Ok(choose(&holdings_of_all(stores)?, u32::MAX).restore)
 }
 
-fn holdings_of_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Holdings>, StoreError> {
+pub(super) fn holdings_of_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Holdings>, StoreError> {
     stores.iter_mut().map(Store::holdings).collect()
 }
 
@@ -290,7 +296,7 @@ pub fn open_all(directory: &Path, start: Option<u64>) -> Result<Vec<Store>, Stor
 }
 
 /// A manifest of any rank.
-fn any_manifest(store: &Store, generation: u64) -> Option<Manifest> {
+pub(super) fn any_manifest(store: &Store, generation: u64) -> Option<Manifest> {
     let folder = store.generation_path(generation);
     let entries = RealFiles.list(&folder).ok()?;
     entries
@@ -307,4 +313,4 @@ fn any_manifest(store: &Store, generation: u64) -> Option<Manifest> {
 const PATH_BYTES_MAX: usize = 4096;
 
 /// As many ranks as a job may have.
-const RANKS_MAX: u32 = 1 << 20;
+pub(super) const RANKS_MAX: u32 = 1 << 20;

@@ -27,6 +27,13 @@ impl<F: Files> Store<F> {
         if self.options.decided.is_some() {
             return Ok(Vec::new());
         }
+        let complete = self.complete_here()?;
+        self.retire_beyond(&complete)
+    }
+
+    /// As many of the newest generations as are to be kept that are complete on all ranks of this directory, of which
+    /// this process has hashed its own part.
+    pub(super) fn complete_here(&mut self) -> Result<BTreeSet<u64>, StoreError> {
         let mut complete = BTreeSet::new();
         for generation in self.generations()?.into_iter().rev() {
             if complete.len() >= self.options.keep.max(KEEP_MIN) {
@@ -36,7 +43,7 @@ impl<F: Files> Store<F> {
                 complete.insert(generation);
             }
         }
-        self.retire_beyond(&complete)
+        Ok(complete)
     }
 
     /// The same if only the ranks together know which generations are complete, each having a directory of its own.

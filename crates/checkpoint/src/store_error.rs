@@ -45,7 +45,8 @@ pub enum StoreError {
     Missing(u64),
     /// What is here was saved by another number of ranks. All of it stays where it is.
     #[error(
-        "{} holds checkpoints of {found} rank{}, and this job has {ranks}: start it with as many as before, or save to another folder",
+        "{} holds checkpoints of {found} rank{}, and this job has {ranks}: start it with as many as before, or save to another folder; \
+         only named arrays that are saved and restored as partitioned can go on with another number",
         .directory.display(), if *.found == 1 { "" } else { "s" }
     )]
     OtherRanks {

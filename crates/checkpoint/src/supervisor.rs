@@ -17,7 +17,9 @@ use thiserror::Error;
 use crate::{
     DIRECTORY_VARIABLE, Decided, GENERATION_VARIABLE, HOST_MTBF_VARIABLE, JOURNAL, JournalFile,
     MTBF_DEFAULT_VARIABLE, MTBF_KNOWN_VARIABLE, MTBF_VARIABLE, NEXT_VARIABLE, RESTORE_STEP_VARIABLE,
-    RESTORE_VARIABLE, START_VARIABLE, Store, StoreError, newest_whole, open_all, restore_all,
+    RESTORE_VARIABLE, Restored, START_VARIABLE, Store, StoreError,
+    any_ranks::{Survivors, newest_committed},
+    newest_whole, open_all, restore_all,
 };
 
 /// The supervisor of a job that saves into a directory; a clone is the same supervisor.
@@ -134,23 +136,37 @@ impl Supervisor {
         })
     }
 
-    /// Chooses the save from which a job of so many ranks starts, and puts aside what is newer or torn.
+    /// Chooses the save from which a job of so many ranks starts, and puts aside what is newer or torn. A save of named
+    /// arrays that are partitioned may be of any number of ranks.
     ///
     /// # Errors
     /// If the saves are of another number of ranks, or cannot be used.
     pub fn restore(&self, start: u64, ranks: u32) -> Result<Found, SupervisorError> {
+        let other_ranks = |saved| SupervisorError::OtherRanks {
+            directory: self.directory.clone(),
+            saved,
+            ranks,
+        };
+        if let Some(survivors) = Survivors::look(&self.directory, start)? {
+            return match survivors.newest() {
+                Some((held, false)) if held.ranks > 1 && held.ranks != ranks => Err(other_ranks(held.ranks)),
+                _ => {
+                    let (stores, all) = survivors.apply();
+                    Ok(Self::found(&stores, all))
+                }
+            };
+        }
         let mut stores = open_all(&self.directory, Some(start))?;
         let saved = stores.len() as u32;
         if saved > 1 && saved != ranks && newest_whole(&mut stores)?.is_some() {
-            let directory = self.directory.clone();
-            return Err(SupervisorError::OtherRanks {
-                directory,
-                saved,
-                ranks,
-            });
+            return Err(other_ranks(saved));
         }
-        let mut found = Found::default();
         let all = restore_all(&mut stores)?;
+        Ok(Self::found(&stores, all))
+    }
+
+    fn found(stores: &[Store], all: Vec<Restored>) -> Found {
+        let mut found = Found::default();
         if let (Some(store), Some(held)) = (stores.first(), all.first().and_then(|rank| rank.from)) {
             let path = match &store.options().in_place {
                 Some(root) => root.clone(),
@@ -162,7 +178,7 @@ impl Supervisor {
             found.quarantined.extend(rank.quarantined);
             found.stuck.extend(rank.stuck);
         }
-        Ok(found)
+        found
     }
 
     /// Takes what hosts with directories of their own agreed on, and what the journal of rank 0's host says of the time
@@ -219,7 +235,7 @@ impl Supervisor {
 
     /// How far the attempt came that has failed. Called once per attempt.
     pub fn progress(&self) -> Progress {
-        let newest = self.newest_here();
+        let newest = newest_committed(&self.directory);
         let history = JournalFile::look(&self.directory.join(JOURNAL)).ok().flatten();
         self.machine(|machine| machine.progress(newest, history.as_ref()))
     }
@@ -229,7 +245,7 @@ impl Supervisor {
     /// # Errors
     /// If the journal cannot be written, which need not keep the next attempt from running.
     pub fn failed(&self, began: Duration, lasted: Duration, end: AttemptEnd) -> Result<(), SupervisorError> {
-        let newest = self.newest_here();
+        let newest = newest_committed(&self.directory);
         let records = self.machine(|machine| machine.handle_failed(began, lasted, end, newest));
         self.add(&records)
     }
@@ -248,7 +264,7 @@ impl Supervisor {
         let last = self.machine(|machine| machine.last_records(total, end, &history));
         self.add(&last)?;
         let here = self.history()?;
-        let newest = self.newest_here();
+        let newest = newest_committed(&self.directory);
         Ok(self.machine(|machine| {
             machine.handle_over(total, end, newest);
             machine.account(total, end, &here, told)
@@ -257,13 +273,6 @@ impl Supervisor {
 
     fn machine<R>(&self, with: impl FnOnce(&mut Supervision) -> R) -> R {
         with(&mut self.machine.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The newest generation that all ranks say they have.
-    fn newest_here(&self) -> Option<Held> {
-        let stores = open_all(&self.directory, None).ok()?;
-        let newest: Vec<Held> = stores.iter().map(Store::newest).collect::<Option<_>>()?;
-        newest.into_iter().min_by_key(|held| held.generation)
     }
 
     fn history(&self) -> Result<History, SupervisorError> {

@@ -1,10 +1,8 @@
 //! A picture of how much longer than its computing a run takes under each of some policies.
 
-use super::{
-    page::WIDTH,
-    plot::{Anchor, Axis, Frame, Picture, TimeUnit, label},
-    times::{part, shown},
-};
+use ropewalk_plot::{Anchor, Axis, Frame, Picture, TimeUnit, WIDTH, label};
+
+use super::times::{part, shown};
 
 /// The duration of a run under one policy, in seconds: the mean of several runs.
 #[derive(Clone, Copy, Debug)]

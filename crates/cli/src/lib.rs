@@ -17,7 +17,6 @@ mod output_file;
 mod page;
 mod partner;
 mod plan;
-mod plot;
 mod reduce;
 mod rehearse;
 mod run;

@@ -2,10 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use super::plot::{Axis, label};
-
-/// How wide drawings are, in their own units.
-pub(super) const WIDTH: f64 = 1100.0;
+use ropewalk_plot::{Axis, WIDTH, escaped, label};
 
 /// Where times stand in a drawing.
 #[derive(Clone, Copy, Debug)]
@@ -51,14 +48,6 @@ pub(super) fn page(title: &str, style: &str, body: &str) -> String {
          <link rel=\"icon\" href=\"data:,\">\n<style>{STYLE}{style}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
         escaped(title)
     )
-}
-
-/// Text as it may stand in HTML.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 const STYLE: &str = "

@@ -41,7 +41,9 @@ pub use agent_link::{AgentLink, AgentLinkError, FromAgent, ToAgent, Welcome};
 pub use arena::Block;
 pub use body::Body;
 pub use buffer::{Buffer, advise_huge_pages};
-pub use call_table::{CallState, CallTable, CommonResult, Data, Post, Record, TablePlace, Taken};
+pub use call_table::{
+    CallRows, CallSection, CallState, CallTable, CommonResult, Data, Post, Record, TablePlace, Taken,
+};
 pub use endpoint::{Endpoint, HeartbeatCounts, ToPeer};
 pub use endpoint_options::{EndpointOptions, Transports, TransportsError};
 pub use event::{BindError, Completion, Event, OperationError, OperationId, Peer, PeerDeath, SubmitError};

@@ -53,6 +53,14 @@ impl Group {
         Ok(Self::new(group, Arc::clone(&self.shared)))
     }
 
+    /// The group without some ranks.
+    fn without(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<Self> {
+        let ranks: Vec<_> = ranks.into_iter().map(Rank).collect();
+        let group = self.group.without(&ranks);
+        let group = group.map_err(|error| errors::of_call(py, &error))?;
+        Ok(Self::new(group, Arc::clone(&self.shared)))
+    }
+
     /// The group of the ranks that name the same color; `None` without one.
     #[pyo3(signature = (color, key, options))]
     fn split(

@@ -11,6 +11,8 @@ pub enum Canary {
     EarlyGrantForgotten,
     /// A parent grants in batches only, although its child waits.
     GrantsInBatches,
+    /// The seat's own site lets go of its contribution before any other site has heard the end.
+    LetGoFirst,
     /// A new seat plans with contributions of sites that were lost while it asked.
     LostSiteAsked,
     /// A new seat does not ask the root which shares it has.
@@ -25,10 +27,11 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::DepartureFirst,
         Self::EarlyGrantForgotten,
         Self::GrantsInBatches,
+        Self::LetGoFirst,
         Self::LostSiteAsked,
         Self::MergedForgotten,
         Self::MergedPlannedAgain,

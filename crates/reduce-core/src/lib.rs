@@ -22,13 +22,16 @@
 #![forbid(unsafe_code)]
 
 mod bracketing;
+mod by_host;
 pub mod canary;
+mod child_shares;
 mod chunks;
 mod ids;
 mod message;
 pub mod paper;
 mod planner;
 mod rates;
+mod recent;
 mod scheduler;
 mod sharing;
 mod stream;
@@ -42,6 +45,7 @@ pub use self::{
     message::{ChunkHeader, FromScheduler, Grant, Input, MergedShare, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
     rates::{RateBounds, SendRates},
+    recent::Recent,
     scheduler::{
         Call, Contributions, End, Failure, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction,
     },

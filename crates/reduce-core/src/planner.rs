@@ -5,12 +5,14 @@
 //! classes, in which each link in has one sender; the slowest site is its leaf. Otherwise the planner gives each site
 //! a number of children, over all classes together, in proportion to the rate at which it receives and folds.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     bracketing::{self, Bracketing},
+    by_host::ByHost,
+    child_shares::ChildShares,
     chunks::Chunking,
     ids::{Member, ShareId, Site},
     scheduler::Contributions,
@@ -61,8 +63,52 @@ pub struct Planner<'a> {
     pub contributions: Contributions,
     /// Pairs (parent, child) that do not reach each other.
     pub broken: &'a BTreeSet<(Site, Site)>,
+    /// The hosts of the sites, as far as they are known: what several sites on one hold passes its link once.
+    pub hosts: &'a BTreeMap<Site, u64>,
+    /// The trees are of a result that goes to all, if it is so.
+    pub ring: Option<Ring>,
     /// The network as measured.
     pub costs: Costs,
+}
+
+/// The half of a ring through all sites that a chain is: contributions come to the root on one, and the result goes on
+/// from it on the other one.
+///
+/// The last site of the first half receives no contributions, and that of the second half sends nothing of the result.
+/// So each class begins its ring at another site: then, if there are as many classes, each link of p sites carries
+/// n (2 p - 3) / (p - 1) bytes, and not most of them 2 n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// Contributions.
+    ToRoot,
+    /// The result. The sites are given the other way round.
+    FromRoot,
+}
+
+impl Ring {
+    /// A site with less than this part of the fastest's capacity is better off as the last one in all classes.
+    const ALIKE: f64 = 0.8;
+
+    /// Lets the chain of this class begin at the site whose turn it is, if all are alike. Returns the number of
+    /// children of each then.
+    fn turn(self, sites: &mut [&Source], class: u16) -> Option<Vec<u32>> {
+        let capacities = sites.iter().map(|source| source.capacity);
+        let least = Self::ALIKE * capacities.clone().fold(0.0, f64::max);
+        if !capacities
+            .into_iter()
+            .all(|capacity| capacity > 0.0 && capacity >= least)
+        {
+            return None;
+        }
+        let mut children = vec![1; sites.len()];
+        *children.last_mut()? = 0;
+        let turns = usize::from(class) % sites.len();
+        match self {
+            Self::ToRoot => sites.rotate_left(turns),
+            Self::FromRoot => sites.rotate_right(turns),
+        }
+        Some(children)
+    }
 }
 
 /// A shape of trees.
@@ -78,7 +124,7 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    fn children(self) -> u64 {
+    pub(crate) fn children(self) -> u64 {
         match self {
             Self::Chain | Self::Blocks => 1,
             Self::Binary => 2,
@@ -106,8 +152,12 @@ impl Shape {
 }
 
 impl Planner<'_> {
-    const CHUNK_MIN_LOG2: u32 = 12;
+    const CHUNK_MIN_LOG2: u32 = 13;
     const CHUNK_MAX_LOG2: u32 = 20;
+    /// Chunks of many blocks have to be shorter, since each block has places at the root.
+    const BLOCK_CHUNK_MIN: u64 = 4 << 10;
+    /// Chunks of a gather are not cut further for its queue than to this: each costs time of a processor.
+    const GATHERED_CHUNK: u64 = 32 << 10;
     /// So many classes let a site have a tenth of the children that others have.
     const CLASSES_MAX: u64 = 16;
     /// Above so many sites a row has to stay small: its size is the number of classes.
@@ -137,11 +187,13 @@ impl Planner<'_> {
         });
         let chunk_bytes = match blocks {
             1 => best.unwrap_or(1),
-            // Each block has a stream into the root, and each stream has windows there.
+            // Each block has a stream into the root, and each stream has windows there. Two chunks of each are on their
+            // way at once, and longer ones fill the queue before the root's link.
             blocks => best
                 .unwrap_or(1)
                 .min(Chunking::WINDOW_BYTES / u64::from(blocks))
-                .max(1 << Self::CHUNK_MIN_LOG2),
+                .min((Chunking::GATHERED_BYTES / 2 / u64::from(blocks)).max(Self::GATHERED_CHUNK))
+                .max(Self::BLOCK_CHUNK_MIN),
         };
         let chunk_bytes = chunk_bytes.max(whole_bytes.div_ceil(u64::from(u32::MAX)));
         let chunk_bytes = chunk_bytes.next_multiple_of(u64::from(element_bytes.max(1)));
@@ -180,7 +232,8 @@ impl Planner<'_> {
         }
     }
 
-    /// The estimated time: the vector passes one link, after the first chunk has passed all levels.
+    /// The estimated time: the vector passes one link, after the first chunk has passed all levels. In a ring it passes
+    /// those of both halves, and on each link the chunks of both take turns.
     fn time(&self, bytes: u64, chunk_bytes: u64, sites: usize, shape: Shape) -> f64 {
         let Costs {
             latency,
@@ -189,9 +242,11 @@ impl Planner<'_> {
         } = self.costs;
         let chunk_bytes = chunk_bytes.min(bytes.max(1)) as f64;
         let chunks = (bytes as f64 / chunk_bytes).max(1.0);
-        let arity = shape.children() as f64;
-        let level = latency + per_chunk + arity * chunk_bytes / rate;
-        shape.sharing() * bytes as f64 / rate + chunks * per_chunk + shape.depth(sites) * level
+        let halves = if self.ring.is_some() { 2.0 } else { 1.0 };
+        let together = shape.children() as f64 * halves;
+        let level = latency + per_chunk + together * chunk_bytes / rate;
+        let depth = shape.depth(sites) * halves;
+        shape.sharing() * halves * bytes as f64 / rate + chunks * per_chunk + depth * level
     }
 
     /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.
@@ -206,11 +261,35 @@ impl Planner<'_> {
         let others: Vec<&Source> = sources.iter().filter(|source| source.site != self.root).collect();
         let own = sources.iter().find(|source| source.site == self.root);
         let own = own.map_or(&[][..], |source| &source.members);
-        let shape = self.shape(chunking.whole_bytes(), chunking.chunk_bytes, others.len());
-        let mut shares = ChildShares::new(&others, shape);
-        classes
-            .map(|_| self.tree(own, &others, shares.next_class()))
-            .collect()
+        let by_host = ByHost::new(self.root, &others, self.hosts);
+        let standing = by_host.standing(0);
+        let shape = self.shape(chunking.whole_bytes(), chunking.chunk_bytes, standing.len());
+        let mut shares = ChildShares::new(&standing, shape);
+        let tree_of = |class| {
+            let mut standing = by_host.standing(class);
+            let ring = self.ring.filter(|_| shape == Shape::Chain);
+            let turned = ring.and_then(|ring| ring.turn(&mut standing, class));
+            let mut tree = self.tree(own, &standing, turned.unwrap_or_else(|| shares.next_class()));
+            by_host.add_others(&mut tree, class);
+            tree
+        };
+        classes.map(tree_of).collect()
+    }
+
+    /// The places in the tree of a chain through so many of the group's sites: those of one host are few levels.
+    pub(crate) fn places(&self, sites: usize, group: &[Site]) -> usize {
+        if self.order == Order::Ordered {
+            return sites;
+        }
+        let mut on_host = BTreeMap::<u64, usize>::new();
+        for host in group.iter().filter_map(|site| self.hosts.get(site)) {
+            *on_host.entry(*host).or_default() += 1;
+        }
+        let most = on_host.values().max().copied().unwrap_or_default();
+        match on_host.len() > 1 && on_host.values().sum::<usize>() == group.len() {
+            true => sites.min(on_host.len() + most.ilog2() as usize),
+            false => sites,
+        }
     }
 
     /// Places the sites level by level: those with children first, each below the first place that is left.
@@ -279,102 +358,6 @@ impl Planner<'_> {
     }
 }
 
-/// The number of children of each site from class to class: each gets its part over all classes.
-struct ChildShares {
-    shape: Shape,
-    /// Children per class, on average.
-    parts: Vec<f64>,
-    /// Parts that were not given yet.
-    credits: Vec<f64>,
-}
-
-impl ChildShares {
-    fn new(others: &[&Source], shape: Shape) -> Self {
-        let parts = loads(others, shape);
-        Self {
-            shape,
-            credits: vec![0.0; parts.len()],
-            parts,
-        }
-    }
-
-    /// The number of children of each, in the next class.
-    fn next_class(&mut self) -> Vec<u32> {
-        let mut children = vec![0; self.parts.len()];
-        let mut left = self.parts.len().saturating_sub(1) as u64;
-        for (credit, part) in self.credits.iter_mut().zip(&self.parts) {
-            *credit += part;
-        }
-        let mut order: Vec<usize> = (0..self.parts.len()).filter(|&at| self.parts[at] > 0.0).collect();
-        if order.is_empty() {
-            return children;
-        }
-        while left > 0 {
-            order.sort_by(|&one, &other| self.credits[other].total_cmp(&self.credits[one]));
-            for &at in &order {
-                if left == 0 {
-                    break;
-                }
-                let count = self.shape.children().min(left);
-                children[at] += count as u32;
-                self.credits[at] -= count as f64;
-                left -= count;
-                // Who is far ahead of the others in capacity may have several more.
-                if self.credits[at] < -(self.shape.children() as f64) {
-                    break;
-                }
-            }
-        }
-        children
-    }
-}
-
-/// The children of each site in a class, on average. One site is the root's child, each other one somebody else's.
-fn loads(others: &[&Source], shape: Shape) -> Vec<f64> {
-    let least = least_capacity(others);
-    let capacity = |source: &&Source| {
-        if source.capacity < least {
-            0.0
-        } else {
-            source.capacity
-        }
-    };
-    let capacities: Vec<f64> = others.iter().map(capacity).collect();
-    let children = others.len().saturating_sub(1) as f64;
-    let (all, most) = (
-        capacities.iter().sum::<f64>(),
-        capacities.iter().copied().fold(0.0, f64::max),
-    );
-    if shape != Shape::Chain || children * most > all {
-        let part = |capacity: &f64| children * capacity / all.max(f64::MIN_POSITIVE);
-        return capacities.iter().map(part).collect();
-    }
-    // The fastest receive as much as they send, the others what is left.
-    let mut order: Vec<usize> = (0..others.len()).collect();
-    order.sort_by(|&one, &other| capacities[other].total_cmp(&capacities[one]));
-    let (mut loads, mut left) = (vec![0.0; others.len()], children);
-    for at in order {
-        loads[at] = (capacities[at] / most.max(f64::MIN_POSITIVE)).min(left);
-        left -= loads[at];
-    }
-    loads
-}
-
-/// The capacity below which a site is always a leaf. What the slowest sites together could receive is hardly
-/// missed, and a chunk that passes one of them holds up the others.
-fn least_capacity(others: &[&Source]) -> f64 {
-    const HARDLY_MISSED: f64 = 0.05;
-    let mut capacities: Vec<f64> = others.iter().map(|source| source.capacity).collect();
-    capacities.sort_by(f64::total_cmp);
-    let limit = HARDLY_MISSED * capacities.iter().sum::<f64>();
-    let mut missed = 0.0;
-    let first = capacities.iter().find(|&&capacity| {
-        missed += capacity;
-        missed > limit
-    });
-    first.copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -391,6 +374,8 @@ mod tests {
             order: Order::Any,
             contributions: Contributions::Each,
             broken,
+            hosts: const { &BTreeMap::new() },
+            ring: None,
             costs: COSTS,
         }
     }
@@ -463,6 +448,41 @@ mod tests {
         assert_eq!(depth(8), 7);
         assert!(depth(1_000) <= 12);
         assert!(depth(10_000) <= 16);
+    }
+
+    /// In a ring each site but the root receives as much of both halves together, and has one neighbour on each side in
+    /// nearly all classes. Slow sites stay last.
+    #[test]
+    fn rings_begin_everywhere() {
+        let none = BTreeSet::new();
+        let chunking = Chunking {
+            bytes: 8 << 20,
+            blocks: 1,
+            chunk_bytes: 1 << 16,
+            classes: 14,
+        };
+        let trees = |ring, sources: &[Source]| {
+            let planner = Planner {
+                ring: Some(ring),
+                ..planner(&none)
+            };
+            planner.trees(sources, &chunking, ShareId(0))
+        };
+        let chain = |tree: &Tree| tree.0.iter().map(|node| node.site).collect::<Vec<_>>();
+        let forwards = sources(&[1.0; 8]);
+        let backwards: Vec<Source> = forwards.iter().rev().cloned().collect();
+        let to_root = trees(Ring::ToRoot, &forwards);
+        let from_root = trees(Ring::FromRoot, &backwards);
+        assert_eq!(received(&to_root, 8), [14, 12, 12, 12, 12, 12, 12, 12]);
+        for (one, other) in to_root.iter().zip(&from_root) {
+            let mut other = chain(other);
+            other[1..].reverse();
+            assert_eq!(chain(one), other);
+        }
+        let lasts: BTreeSet<Site> = to_root.iter().filter_map(|tree| chain(tree).pop()).collect();
+        assert_eq!(lasts.len(), 7);
+        let slow = sources(&[1.0, 1.0, 1.0, 0.1, 1.0]);
+        assert_eq!(received(&trees(Ring::ToRoot, &slow), 5)[3], 0);
     }
 
     /// A site that receives at a tenth of the rate is a leaf, and so is one that cannot fold.

@@ -1,7 +1,8 @@
 //! Rates as they are measured: by senders, for each site that they send to.
 //!
 //! The rate from one site to another is that of the slower link, so that one sender cannot tell whose it is. The
-//! [`RateTable`], in which all tell theirs, can.
+//! [`RateTable`], in which all tell theirs, can. Where several send to one site at once none sees the rate of its link:
+//! each site also tells how much it receives of all.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,10 +15,13 @@ use super::ids::Site;
 
 /// The chunks that a site sends, and how long they take.
 ///
-/// A driver calls [`handle_begun`](Self::handle_begun) when it begins to send a chunk, and
-/// [`handle_ended`](Self::handle_ended) when it knows that the chunk has arrived, or never will.
-#[derive(Debug, Default)]
+/// A driver calls [`handle_begun`](Self::handle_begun) when it begins to send a chunk,
+/// [`handle_ended`](Self::handle_ended) when it knows that the chunk has arrived, or never will, and
+/// [`handle_received`](Self::handle_received) when a chunk has come from another site.
+#[derive(Debug)]
 pub struct SendRates {
+    own: Site,
+    inwards: Inwards,
     receivers: BTreeMap<Site, Flow>,
     /// The chunks to all receivers together.
     all: Flow,
@@ -25,6 +29,8 @@ pub struct SendRates {
     delay: Option<Duration>,
     /// The rates as they were told last, and when.
     told: BTreeMap<Site, (RateBounds, Duration)>,
+    /// No report before that: in trees that differ from class to class there is a new receiver every moment.
+    next_report: Duration,
 }
 
 /// The least time lately between the beginning of a chunk, by our clock, and its arrival, by the receiver's: how far
@@ -159,6 +165,42 @@ impl Flow {
     }
 }
 
+/// All that a site receives.
+#[derive(Debug, Default)]
+struct Inwards {
+    /// When the last span began, and the bytes since then.
+    begun: Duration,
+    bytes: u64,
+    /// The rates in the two spans before.
+    rates: [f64; 2],
+}
+
+impl Inwards {
+    fn note(&mut self, now: Duration, bytes: u64) {
+        let elapsed = now.saturating_sub(self.begun);
+        if elapsed > SendRates::IDLE {
+            *self = Self {
+                begun: now,
+                ..Self::default()
+            };
+            return;
+        }
+        self.bytes += bytes;
+        if elapsed >= SendRates::TIME_MIN {
+            let rate = self.bytes as f64 / elapsed.as_secs_f64();
+            (self.begun, self.bytes, self.rates) = (now, 0, [rate, self.rates[0]]);
+        }
+    }
+
+    /// So much arrives at least; there may be nothing more to come.
+    fn bounds(&self) -> RateBounds {
+        RateBounds {
+            least: self.rates[0].max(self.rates[1]),
+            most: f64::INFINITY,
+        }
+    }
+}
+
 impl SendRates {
     /// The window before anything is known.
     pub const WINDOW_FIRST: u32 = 4;
@@ -173,6 +215,24 @@ impl SendRates {
     const NEWS: f64 = 2.0;
     /// and so long after.
     const TELL_AGAIN: Duration = Duration::from_secs(1);
+
+    /// Those of a site.
+    pub fn new(own: Site) -> Self {
+        Self {
+            own,
+            inwards: Inwards::default(),
+            receivers: BTreeMap::new(),
+            all: Flow::default(),
+            delay: None,
+            told: BTreeMap::new(),
+            next_report: Duration::ZERO,
+        }
+    }
+
+    /// A chunk of so many bytes has come from another site.
+    pub fn handle_received(&mut self, now: Duration, bytes: u64) {
+        self.inwards.note(now, bytes);
+    }
 
     /// A chunk of so many bytes begins its way to a site.
     pub fn handle_begun(&mut self, now: Duration, to: Site, bytes: u64) {
@@ -224,11 +284,15 @@ impl SendRates {
         let delay = delay.saturating_sub(waited);
         self.delay = Some(self.delay.map_or(delay, |known| (known * 7 + delay) / 8));
         self.all.handle_ended(now, bytes);
+        if now < self.next_report {
+            return None;
+        }
         let current = self
             .receivers
             .iter()
             .filter(|(site, flow)| **site == to || !flow.begun.is_empty());
         let rates = current.map(|(site, flow)| (*site, flow.bounds(now)));
+        let rates = rates.chain([(self.own, self.inwards.bounds())]);
         let rates: Vec<_> = rates
             .filter(|(_, rate)| rate.least > 0.0 || rate.most.is_finite())
             .collect();
@@ -244,6 +308,7 @@ impl SendRates {
         if !rates.iter().any(is_news) {
             return None;
         }
+        self.next_report = now + Self::TIME_MIN;
         self.told
             .extend(rates.iter().map(|&(site, rate)| (site, (rate, now))));
         Some(rates)
@@ -316,15 +381,22 @@ impl RateTable {
             return;
         }
         let most_of = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-        let usual = median(
-            self.rates
-                .values()
-                .map(|senders| most_of(&mut senders.values().map(|(rate, _)| rate.least))),
-        );
+        let of_others = |to: &Site| {
+            let to = *to;
+            move |(from, _): &(&Site, &(RateBounds, Duration))| **from != to
+        };
+        let usual = median(self.rates.iter().filter_map(|(to, rates)| {
+            let others = rates.iter().filter(of_others(to));
+            others.map(|(_, (rate, _))| rate.least).reduce(f64::max)
+        }));
         self.usual = Some(usual).filter(|usual| *usual > 0.0).or(self.usual);
         let slow = Self::SLOW * self.usual.unwrap_or_default();
         let mut senders = BTreeMap::<Site, (f64, u32)>::new();
-        for (from, (rate, _)) in self.rates.values().flatten() {
+        let told = self
+            .rates
+            .iter()
+            .flat_map(|(to, rates)| rates.iter().filter(of_others(to)));
+        for (from, (rate, _)) in told {
             let (most, receivers) = senders.entry(*from).or_default();
             (*most, *receivers) = (most.max(rate.most), *receivers + 1);
         }
@@ -333,10 +405,12 @@ impl RateTable {
             sender.is_none_or(|&(most, receivers)| receivers < 2 || most >= slow)
         };
         for (&to, rates) in &self.rates {
-            let trusted = rates.iter().filter(|(from, _)| sends_fast(from));
+            let others = rates.iter().filter(of_others(&to));
+            let trusted = others.filter(|(from, _)| sends_fast(from));
             let rate = most_of(&mut trusted.map(|(_, (rate, _))| rate.most));
+            let receives = rates.get(&to).map_or(0.0, |(rate, _)| rate.least);
             // Without anybody to trust it is 0.
-            if rate == 0.0 || rate >= slow {
+            if rate == 0.0 || rate.max(receives) >= slow {
                 self.verdicts.remove(&to);
                 continue;
             }
@@ -382,7 +456,7 @@ mod tests {
     /// Sends chunks of 100 bytes to receivers, each of which takes some milliseconds for one, for a while. Two are on
     /// their way to each.
     fn reports(times: &[(u32, u64)], from: Site, table: &mut RateTable) -> usize {
-        let mut rates = SendRates::default();
+        let mut rates = SendRates::new(Site(99));
         let mut reports = 0;
         for (to, _) in [times, times].concat() {
             rates.handle_begun(Duration::ZERO, Site(to), 100);
@@ -407,7 +481,7 @@ mod tests {
     /// the answers take so many back. The clock of the receiver is 5 s behind.
     fn window_after(there: u64, waits: u64, back: u64) -> u32 {
         let ms = Duration::from_millis;
-        let mut rates = SendRates::default();
+        let mut rates = SendRates::new(Site(99));
         let (mut now, behind) = (ms(10_000), ms(5_000));
         for chunk in 0..16 {
             let waits = if chunk == 0 { 0 } else { waits };

@@ -6,21 +6,27 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    canary::{Canary, is_put_back},
     ids::{Member, PlanId, Session, ShareId, Site, Term, Token},
     message::{FromScheduler, Standing, ToScheduler},
     planner::{Costs, Order},
     rates::{RateBounds, RateTable},
+    recent::Recent,
 };
 
 mod call;
 mod collective;
 mod detours;
+mod giving_way;
+mod pace;
 mod rows;
 mod spreading;
+mod unheard_ends;
 
 pub use call::{Call, Contributions, OnLoss, OnRootLoss};
 use collective::Collective;
 use detours::Troubles;
+use unheard_ends::UnheardEnds;
 
 /// Who takes part, as decided so far. It changes when the root moves or members are excluded, and everything begins
 /// anew.
@@ -102,6 +108,8 @@ pub enum GiveUp {
 pub enum SchedulerAction {
     /// Send to a site, which may be this very one.
     Send(Site, FromScheduler),
+    /// Others have heard the end of this session: this site need not [keep](Scheduler::has_to_keep) its contribution.
+    LetGo(Session),
 }
 
 /// The seat that decides who sends what to whom. It is needed only when something changes.
@@ -125,9 +133,12 @@ pub struct Scheduler {
     /// The sites whose standing a new seat waits for.
     awaited: BTreeSet<Site>,
     sessions: BTreeMap<Session, Collective>,
-    ended: BTreeMap<Session, End>,
+    ended: Recent<End>,
+    /// The groups whose sessions [give way](Call::gives_way_to), by those to which they do.
+    giving_way: BTreeMap<u64, u64>,
     /// The sites that contribute to nothing any more, and their reasons.
     left: BTreeMap<Site, String>,
+    unheard_ends: UnheardEnds,
     actions: VecDeque<SchedulerAction>,
 }
 
@@ -143,6 +154,8 @@ struct View {
     troubles: Troubles,
     costs: Costs,
     patience: Duration,
+    /// The time of the last input.
+    now: Duration,
 }
 
 impl View {
@@ -185,11 +198,14 @@ impl Scheduler {
                 troubles: Troubles::default(),
                 costs,
                 patience,
+                now: Duration::ZERO,
             },
             awaited: BTreeSet::new(),
             sessions: BTreeMap::new(),
-            ended: BTreeMap::new(),
+            ended: Recent::new(Self::ENDED_MAX),
+            giving_way: BTreeMap::new(),
             left: BTreeMap::new(),
+            unheard_ends: UnheardEnds::default(),
             actions: VecDeque::new(),
         }
     }
@@ -228,7 +244,8 @@ impl Scheduler {
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.sessions.values().filter_map(Collective::deadline).min()
+        let sessions = self.sessions.values().filter_map(Collective::deadline);
+        sessions.chain(self.unheard_ends.deadline()).min()
     }
 
     /// The sessions that have not ended.
@@ -236,8 +253,37 @@ impl Scheduler {
         self.sessions.len()
     }
 
+    /// Contributions that were left by several ranks, some of which may be known as lost: all are known before anything
+    /// is decided.
+    pub fn handle_left(&mut self, now: Duration, left: impl IntoIterator<Item = (Site, Standing)>) {
+        self.view.now = now;
+        let mut sessions = BTreeSet::new();
+        let is_lost = |site: &Site| self.view.lost.contains(site);
+        let left: Vec<_> = left.into_iter().filter(|(site, _)| !is_lost(site)).collect();
+        for (site, standing) in left {
+            let session = standing.session;
+            self.look_again(now, session);
+            self.announce(site, session, &standing.call, &standing.originals, false);
+            sessions.insert(session);
+        }
+        for session in sessions {
+            self.consider(now, session);
+        }
+    }
+
+    /// Looks again at what is known of sites, as a session may begin.
+    fn look_again(&mut self, now: Duration, session: Session) {
+        if !self.view.slow.is_empty() {
+            self.view.measure(now);
+        }
+        if !self.sessions.contains_key(&session) {
+            self.view.troubles.forget_old(now);
+        }
+    }
+
     /// A message of a site.
     pub fn handle_message(&mut self, now: Duration, from: Site, message: ToScheduler) {
+        self.view.now = now;
         // A lost site is fenced: what it held counts as given up.
         if self.view.lost.contains(&from) {
             return;
@@ -249,12 +295,7 @@ impl Scheduler {
                 originals,
                 are_enclosed,
             } => {
-                if !self.view.slow.is_empty() {
-                    self.view.measure(now);
-                }
-                if !self.sessions.contains_key(&session) {
-                    self.view.troubles.forget_old(now);
-                }
+                self.look_again(now, session);
                 self.announce(from, session, &call, &originals, are_enclosed);
                 self.consider(now, session);
             }
@@ -315,7 +356,7 @@ impl Scheduler {
                     reason,
                     missing,
                 };
-                if !self.ended.contains_key(&session) {
+                if !self.ended.contains(&session) {
                     self.end(session, end);
                 }
             }
@@ -337,9 +378,12 @@ impl Scheduler {
 
     /// A site is lost and fenced. What its agent and its copies hold was announced before.
     pub fn handle_lost(&mut self, now: Duration, site: Site) {
+        self.view.now = now;
         if !self.view.lost.insert(site) {
             return;
         }
+        self.unheard_ends.handle_lost(site);
+        self.let_go();
         self.view.troubles.forget_site(site);
         let was_awaited = self.awaited.remove(&site);
         if was_awaited && self.awaited.is_empty() {
@@ -359,6 +403,8 @@ impl Scheduler {
 
     /// The time of [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Duration) {
+        self.view.now = now;
+        self.let_go();
         let due = self
             .sessions
             .iter()
@@ -372,20 +418,28 @@ impl Scheduler {
         }
     }
 
-    /// Sites that turn out to be slow get another place in the trees of what is left.
-    fn take_rates(&mut self, now: Duration, from: Site, rates: Vec<(Site, RateBounds)>) {
+    /// Takes the rates of links; sites that turn out to be slow get another place in the trees of what is left. Memory
+    /// that two sites of a host share is faster than any link, and would make them all look slow.
+    fn take_rates(&mut self, now: Duration, from: Site, mut rates: Vec<(Site, RateBounds)>) {
+        let troubles = &self.view.troubles;
+        let folds = |site: &Site| self.view.capacity(*site) > 0.0 && !self.view.lost.contains(site);
+        let is_alone = troubles.on_host_of(from).filter(folds).count() <= 1;
+        rates.retain(|(to, _)| match *to == from {
+            true => is_alone,
+            false => !troubles.are_beside(from, *to),
+        });
         self.view.rates.note(now, from, rates);
         if !self.view.rates.has_news() {
             return;
         }
         let fallen = self.view.measure(now);
-        if fallen.is_empty() || !self.awaited.is_empty() {
+        if !self.awaited.is_empty() {
             return;
         }
         let sessions: Vec<Session> = self.sessions.keys().copied().collect();
         for session in sessions {
             if let Some(collective) = self.sessions.get_mut(&session) {
-                collective.go_around_slow(&self.view, &fallen);
+                collective.go_around_slow(&self.view, now, &fallen);
                 self.settle(session, None);
             }
         }
@@ -406,8 +460,18 @@ impl Scheduler {
         originals: &[(Member, Token)],
         are_enclosed: bool,
     ) {
-        if let Some(end) = self.ended.get(&session) {
-            let (term, end) = (self.term, end.clone());
+        let caller = originals.first().map_or(Member(0), |(member, _)| *member);
+        let end = match self.ended.get(&session) {
+            Some(end) => Some(end.clone()),
+            // A living site may still tell a new seat of a result.
+            None if self.awaited.is_empty() => self.give_way(session, call, caller),
+            None => {
+                self.note_way(session, call);
+                None
+            }
+        };
+        if let Some(end) = end {
+            let term = self.term;
             let message = FromScheduler::Ended { session, term, end };
             self.actions.push_back(SchedulerAction::Send(from, message));
             return;
@@ -444,6 +508,7 @@ impl Scheduler {
             if let Some(end) = standing.end {
                 // A verdict that anybody living has stands.
                 self.end(session, end);
+                self.note_way(session, &standing.call);
                 continue;
             }
             self.announce(from, session, &standing.call, &standing.originals, false);
@@ -458,6 +523,7 @@ impl Scheduler {
 
     /// Everybody has answered: decide.
     fn open(&mut self, now: Duration) {
+        self.give_ways();
         let sessions: Vec<Session> = self.sessions.keys().copied().collect();
         for session in sessions {
             if let Some(collective) = self.sessions.get_mut(&session) {
@@ -487,20 +553,34 @@ impl Scheduler {
 
     fn end(&mut self, session: Session, end: End) {
         let collective = self.sessions.remove(&session);
-        let end = self.ended.entry(session).or_insert(end).clone();
-        while self.ended.len() > Self::ENDED_MAX {
-            self.ended.pop_first();
-        }
+        let end = self.ended.insert(session, end).clone();
         let members = self.groups.get(&session.group).into_iter().flatten().copied();
-        let mut sites: BTreeSet<Site> = members.collect();
-        sites.extend(collective.iter().flat_map(Collective::sites));
-        for site in sites.difference(&self.view.lost) {
-            let message = FromScheduler::Ended {
-                session,
-                term: self.term,
-                end: end.clone(),
-            };
-            self.actions.push_back(SchedulerAction::Send(*site, message));
+        let members: BTreeSet<Site> = members.collect();
+        let mut sites = members.clone();
+        sites.extend(collective.iter().flat_map(Collective::to_be_told));
+        let own = Site(self.term.0);
+        let message = FromScheduler::Ended {
+            session,
+            term: self.term,
+            end,
+        };
+        let is_own = |site: &&Site| **site == own;
+        let living = sites.difference(&self.view.lost);
+        let (own, others): (Vec<Site>, Vec<Site>) = living.partition(is_own);
+        // The own site hears after some others, which is enough.
+        let (first, rest) = others.split_at(others.len().min(UnheardEnds::TOLD_FIRST));
+        let sends = first.iter().chain(&own).chain(rest);
+        self.actions
+            .extend(sends.map(|site| SchedulerAction::Send(*site, message.clone())));
+        if !own.is_empty() {
+            // What gives way is short, and its contributions stay in a table.
+            let gives_way = collective.is_some_and(|collective| collective.call().gives_way_to.is_some());
+            let must_keep = !gives_way && !is_put_back(Canary::LetGoFirst);
+            let others = others
+                .into_iter()
+                .filter(|site| must_keep && members.contains(site));
+            self.unheard_ends.insert(self.view.now, session, others.collect());
+            self.let_go();
         }
     }
 }

@@ -4,11 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ids::{Member, Site};
 
-/// Deals each member to the first site that holds it.
-pub(crate) fn first(held: &[(Member, &[Site])]) -> Vec<(Member, Site)> {
+/// Deals each member to the first site that holds it and can fold, or to one that only holds it if there is no such.
+pub(crate) fn first(held: &[(Member, &[Site])], capacity: impl Fn(&Site) -> f64) -> Vec<(Member, Site)> {
+    let site_for = |sites: &[Site]| {
+        let folds = sites.iter().find(|site| capacity(site) > 0.0);
+        folds.or(sites.first()).copied()
+    };
     let dealt = held
         .iter()
-        .filter_map(|(member, sites)| Some((*member, *sites.first()?)));
+        .filter_map(|(member, sites)| Some((*member, site_for(sites)?)));
     dealt.collect()
 }
 

@@ -6,6 +6,7 @@ use super::{
     ids::{Member, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
     rates::SendRates,
+    recent::Recent,
     scheduler::{Call, End, Failure, GiveUp},
     stream::Stream,
 };
@@ -37,7 +38,7 @@ pub struct Worker {
     scheduler: Site,
     term: Term,
     sessions: BTreeMap<Session, Part>,
-    ended: BTreeMap<Session, End>,
+    ended: Recent<End>,
     /// The nodes that may have something to send, the first chunks of the oldest sessions first.
     sendable: BTreeSet<(Session, u64, StreamId)>,
     sends: Sends,
@@ -71,7 +72,7 @@ impl Worker {
             scheduler,
             term,
             sessions: BTreeMap::new(),
-            ended: BTreeMap::new(),
+            ended: Recent::new(Self::ENDED_MAX),
             sendable: BTreeSet::new(),
             sends: Sends::new(SendRates::WINDOW_FIRST),
             early: BTreeMap::new(),
@@ -150,7 +151,7 @@ impl Worker {
 
     /// Gives a session up for all, in the name of a member.
     pub fn give_up(&mut self, session: Session, member: Member, reason: GiveUp) {
-        if self.ended.contains_key(&session) {
+        if self.ended.contains(&session) {
             return;
         }
         self.given_up.insert(session, (member, reason.clone()));
@@ -295,7 +296,7 @@ impl Worker {
 
     /// Keeps a grant for a plan that is newer than what is known here: its row is on the way.
     fn keep_early(&mut self, grant: Grant) {
-        if self.ended.contains_key(&grant.session) {
+        if self.ended.contains(&grant.session) {
             return;
         }
         // The row may wait for this site's own call.
@@ -315,7 +316,7 @@ impl Worker {
         let known = self.early_rows.get(&key);
         let is_newer = known.is_none_or(|known| known.plan < row.plan);
         let has_room = known.is_some() || self.early_rows.len() < Self::EARLY_ROWS_MAX;
-        if is_newer && has_room && !self.ended.contains_key(&row.session) {
+        if is_newer && has_room && !self.ended.contains(&row.session) {
             self.early_rows.insert(key, row);
         }
     }
@@ -372,10 +373,7 @@ impl Worker {
         self.early_rows.retain(|(known, _), _| *known != session);
         self.foldable.retain(|(known, _)| *known != session);
         self.given_up.remove(&session);
-        self.ended.insert(session, end.clone());
-        while self.ended.len() > Self::ENDED_MAX {
-            self.ended.pop_first();
-        }
+        *self.ended.insert(session, end.clone()) = end.clone();
         if self.sessions.remove(&session).is_some() {
             self.actions.push_back(WorkerAction::Finished(session, end));
         }

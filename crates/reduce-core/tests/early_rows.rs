@@ -17,8 +17,8 @@ fn call() -> Call {
     }
 }
 
-/// Copies of all contributions are announced first, also that of the root. What the root is given to do then is done
-/// once it has contributed itself.
+/// Copies of all contributions are announced first, also that of the root. The ranks themselves are waited for; what
+/// the root is given to do after that is done once it has contributed itself.
 #[test]
 fn a_root_may_contribute_after_its_copy() {
     let costs = Costs {
@@ -39,9 +39,16 @@ fn a_root_may_contribute_after_its_copy() {
         };
         scheduler.handle_message(Duration::ZERO, copy, announce);
     }
+    assert_eq!(scheduler.poll_action(), None);
+    let deadline = scheduler.poll_timeout();
+    assert_eq!(deadline, Some(Duration::from_millis(1)));
+    scheduler.handle_timeout(Duration::from_millis(1));
     let mut root = Worker::new(Site(0), Site(0), Term(0));
     let mut rows = 0;
-    while let Some(SchedulerAction::Send(to, message)) = scheduler.poll_action() {
+    while let Some(action) = scheduler.poll_action() {
+        let SchedulerAction::Send(to, message) = action else {
+            continue;
+        };
         if to == Site(0) {
             rows += 1;
             root.handle_scheduler(Site(0), message);

@@ -160,6 +160,7 @@ fn call() -> Call {
         operation: 1,
         on_loss: OnLoss::Exclude,
         on_root_loss: OnRootLoss::MoveTo(Member(1)),
+        gives_way_to: None,
     }
 }
 

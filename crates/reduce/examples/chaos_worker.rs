@@ -18,7 +18,7 @@ use std::{
 };
 
 use ropewalk_reduce::{
-    Buffer, Job, Operation, Order, Outcome, Protection, Rank, ReduceError, ReduceOptions, Reducer,
+    Buffer, Group, Job, Operation, Order, Outcome, Protection, Rank, ReduceError, ReduceOptions, Reducer,
     RootFailure, Sum, elementwise,
 };
 
@@ -46,6 +46,8 @@ struct Words {
     /// The rank that contributes later than the others, and by how many milliseconds.
     late: Option<u32>,
     late_ms: u64,
+    /// The ranks call as a group in which they stand in reverse order.
+    is_reversed: bool,
 }
 
 /// A collective; one with a root has that of the words.
@@ -159,14 +161,14 @@ fn collect(
         true => Sum.into_operation(),
         false => elementwise("xor", |a: u64, b: u64| a ^ b).infallible(),
     };
-    let (world, root) = (job.world(), Rank(words.root % job.size()));
+    let (group, root) = (words.group(job)?, Rank(words.root % job.size()));
     let Some(mut lent) = buffer.take() else {
         let reduction = match words.call {
-            Call::Reduce => world.reduce(mine, operation, root, options)?,
-            Call::Allreduce => world.allreduce(mine, operation, options)?,
-            Call::Broadcast => world.broadcast(mine, root, options)?,
-            Call::Gather => world.gather(mine, root, options)?,
-            Call::Allgather => world.allgather(mine, options)?,
+            Call::Reduce => group.reduce(mine, operation, root, options)?,
+            Call::Allreduce => group.allreduce(mine, operation, options)?,
+            Call::Broadcast => group.broadcast(mine, root, options)?,
+            Call::Gather => group.gather(mine, root, options)?,
+            Call::Allgather => group.allgather(mine, options)?,
         };
         has_called(&|| reduction.wait_until_protected());
         return reduction.get();
@@ -174,10 +176,10 @@ fn collect(
     lent.copy_from_slice(&mine);
     drop(mine);
     let reduction = match words.call {
-        Call::Reduce | Call::Broadcast => world.reduce_buffer(lent, operation, root, options),
-        Call::Allreduce => world.allreduce_buffer(lent, operation, options),
-        Call::Gather => world.gather_buffer(lent, root, options),
-        Call::Allgather => world.allgather_buffer(lent, options),
+        Call::Reduce | Call::Broadcast => group.reduce_buffer(lent, operation, root, options),
+        Call::Allreduce => group.allreduce_buffer(lent, operation, options),
+        Call::Gather => group.gather_buffer(lent, root, options),
+        Call::Allgather => group.allgather_buffer(lent, options),
     };
     has_called(&|| reduction.wait_until_protected());
     let (outcome, back) = reduction.get();
@@ -204,7 +206,10 @@ fn mixed(number: u64) -> u64 {
 
 /// Compares with what all of so many ranks make together.
 fn check(is_sum: bool, found: &[u64], words: &Words, size: u32) -> Result<(), String> {
-    let ranks = (0..size).map(Rank);
+    let mut ranks: Vec<Rank> = (0..size).map(Rank).collect();
+    if words.is_reversed {
+        ranks.reverse();
+    }
     let length = words.bytes / size_of::<u64>();
     let expected = match words.call {
         Call::Reduce | Call::Allreduce => {
@@ -219,6 +224,7 @@ fn check(is_sum: bool, found: &[u64], words: &Words, size: u32) -> Result<(), St
         }
         Call::Broadcast => contribution(is_sum, Rank(words.root % size), length),
         Call::Gather | Call::Allgather => ranks
+            .into_iter()
             .flat_map(|rank| contribution(is_sum, rank, length))
             .collect(),
     };
@@ -268,6 +274,15 @@ impl Moments {
 }
 
 impl Words {
+    /// The group that calls.
+    fn group(&self, job: &Job) -> Result<Group, ReduceError> {
+        let world = job.world();
+        match self.is_reversed {
+            true => world.subgroup(&world.ranks().iter().rev().copied().collect::<Vec<_>>()),
+            false => Ok(world),
+        }
+    }
+
     fn read() -> Result<Self, String> {
         let mut words = Self {
             bytes: 8 << 20,
@@ -282,6 +297,7 @@ impl Words {
             has_buffers: false,
             late: None,
             late_ms: 0,
+            is_reversed: false,
         };
         for word in env::args().skip(1) {
             let (name, value) = word.split_once('=').ok_or(format!("{word:?} is no NAME=VALUE"))?;
@@ -303,6 +319,8 @@ impl Words {
                 ("buffers", "odd") => words.has_buffers = true,
                 ("buffers", "none") => words.has_buffers = false,
                 ("hog", _) => words.hog = Some(number(value)?),
+                ("group", "world") => words.is_reversed = false,
+                ("group", "reversed") => words.is_reversed = true,
                 ("late", _) => words.late = Some(number(value)?),
                 ("late-ms", _) => words.late_ms = number(value)?,
                 _ => return Err(format!("{word:?} is not understood")),

@@ -35,6 +35,8 @@ pub struct ReductionId {
 impl ReductionId {
     /// Tells named reductions of a group from numbered ones.
     const NAMED: u64 = 0x6e61_6d65_6420_6279;
+    /// The same of those among hosts.
+    const AMONG_HOSTS: u64 = 0x616d_6f6e_6720_6873;
 
     /// The session of the core.
     pub(crate) fn session(self) -> Session {
@@ -43,6 +45,10 @@ impl ReductionId {
             ReductionNumber::Call(call) => Session { group, call },
             ReductionNumber::Named(call) => Session {
                 group: group ^ Self::NAMED,
+                call,
+            },
+            ReductionNumber::AmongHosts(call) => Session {
+                group: group ^ Self::AMONG_HOSTS,
                 call,
             },
         }
@@ -62,6 +68,8 @@ pub enum ReductionNumber {
     Call(u64),
     /// By an identifier that the caller gave, as in the paper (figure 2).
     Named(u64),
+    /// The call of all ranks that has this number, made by one rank of each host for all there.
+    AmongHosts(u64),
 }
 
 impl fmt::Display for ReductionNumber {
@@ -69,6 +77,7 @@ impl fmt::Display for ReductionNumber {
         match self {
             Self::Call(number) => write!(f, "reduction {number}"),
             Self::Named(name) => write!(f, "reduction named {name}"),
+            Self::AmongHosts(number) => write!(f, "reduction {number} among hosts"),
         }
     }
 }

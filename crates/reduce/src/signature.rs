@@ -42,7 +42,7 @@ pub enum RootFailure {
     Fail,
     /// This member gets the result, unless it is lost too.
     MoveTo(Rank),
-    /// The lowest rank of the group that lives gets the result.
+    /// The first rank of the group that lives gets the result: the lowest one, if the group is in the order of ranks.
     MoveToLowest,
 }
 
@@ -84,6 +84,7 @@ impl Signature {
             operation: u64::from_le_bytes(digest),
             on_loss: self.on_loss,
             on_root_loss,
+            gives_way_to: None,
         })
     }
 }

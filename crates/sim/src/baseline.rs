@@ -11,10 +11,7 @@ use ropewalk_reduce_core::{
     paper::{TaskAction, TaskScheduler},
 };
 
-use crate::{
-    Host, Nanos, Network, Process, Simulation,
-    reduction::{Setting, Slow},
-};
+use crate::{Host, Nanos, Network, Process, Simulation, network::Lane, reduction::Setting};
 
 /// An algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +29,7 @@ pub enum Baseline {
 /// A finished simulation of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaselineOutcome {
-    /// When the root has the result.
+    /// When the root has the results of all calls.
     pub time: Nanos,
     /// Messages that the paper's master received; 0 for MPI.
     pub messages_to_scheduler: u64,
@@ -54,7 +51,7 @@ pub fn run(setting: &Setting, baseline: Baseline) -> BaselineOutcome {
     };
     match baseline {
         Baseline::Paper => run_paper(setting),
-        _ => Machine::new(setting, (0..hosts).map(program).collect()).run(),
+        _ => Machine::new(setting, program).run(),
     }
 }
 
@@ -156,10 +153,8 @@ fn pipeline(rank: u32, hosts: u32, bytes: u64, segment: u64) -> VecDeque<Step> {
 /// The network of a setting, the root's host first.
 fn network(setting: &Setting) -> Network {
     let mut network = Network::uniform(setting.hosts, setting.rate, setting.latency);
-    for slow in &setting.slow {
-        let host = Host(rank_of(setting, slow.host));
-        network.set_rate_out(host, setting.rate * slow.outwards);
-        network.set_rate_in(host, setting.rate * slow.inwards);
+    for host in 0..setting.hosts {
+        setting.set_rates(host, &mut network, Host(rank_of(setting, host)));
     }
     network
 }
@@ -169,33 +164,41 @@ fn rank_of(setting: &Setting, host: u32) -> u32 {
     (host + setting.hosts - setting.root) % setting.hosts
 }
 
-fn fold_rate(setting: &Setting, rank: u32) -> f64 {
-    let is_its = |slow: &&Slow| rank_of(setting, slow.host) == rank;
-    setting.fold_rate * setting.slow.iter().find(is_its).map_or(1.0, |slow| slow.folding)
+/// The processors by rank.
+fn processors(setting: &Setting) -> Vec<Lane> {
+    let host_of = |rank: u32| (rank + setting.root) % setting.hosts;
+    (0..setting.hosts)
+        .map(|rank| setting.processor(host_of(rank)))
+        .collect()
 }
 
+/// A process for each rank of each call: first all of the first call.
 fn simulation<T>(setting: &Setting) -> Simulation<T> {
-    Simulation::new(network(setting), (0..setting.hosts).map(Host).collect())
+    let ranks = (0..setting.calls).flat_map(|_| 0..setting.hosts);
+    Simulation::new(network(setting), ranks.map(Host).collect())
 }
 
-fn calls(setting: &Setting) -> impl Iterator<Item = (u32, Nanos)> {
-    (0..setting.hosts).map(|rank| {
+/// The time at which each process calls.
+fn calls(setting: &Setting) -> impl Iterator<Item = (Process, Nanos)> {
+    (0..setting.calls * setting.hosts).map(|process| {
+        let rank = process % setting.hosts;
         let late = setting
             .late
             .iter()
             .find(|(host, _)| rank_of(setting, *host) == rank);
-        (rank, late.map_or(Nanos::ZERO, |(_, at)| *at))
+        (Process(process), late.map_or(Nanos::ZERO, |(_, at)| *at))
     })
 }
 
-/// Runs the programs of all ranks.
-struct Machine<'a> {
-    setting: &'a Setting,
+/// Runs the programs of all ranks: of a rank as many at once as it calls, on one processor.
+struct Machine {
+    hosts: u32,
     simulation: Simulation<Event>,
+    processors: Vec<Lane>,
     programs: Vec<VecDeque<Step>>,
-    /// Messages that were not asked for yet, by receiver and sender.
-    waiting: BTreeMap<(u32, u32), u32>,
-    /// The rank called and is not folding.
+    /// Messages that were not asked for yet, by receiver and the sender's rank.
+    waiting: BTreeMap<(Process, u32), u32>,
+    /// The process called and is not folding.
     is_free: Vec<bool>,
 }
 
@@ -205,15 +208,18 @@ enum Event {
     Message { from: u32 },
 }
 
-impl<'a> Machine<'a> {
-    fn new(setting: &'a Setting, programs: Vec<VecDeque<Step>>) -> Self {
+impl Machine {
+    fn new(setting: &Setting, program: impl Fn(u32) -> VecDeque<Step>) -> Self {
+        let ranks = (0..setting.calls).flat_map(|_| 0..setting.hosts);
+        let programs: Vec<_> = ranks.map(program).collect();
         let mut simulation = simulation(setting);
-        for (rank, at) in calls(setting) {
-            simulation.after(at, Process(rank), Event::Free);
+        for (process, at) in calls(setting) {
+            simulation.after(at, process, Event::Free);
         }
         Self {
-            setting,
+            hosts: setting.hosts,
             simulation,
+            processors: processors(setting),
             waiting: BTreeMap::new(),
             is_free: vec![false; programs.len()],
             programs,
@@ -223,14 +229,15 @@ impl<'a> Machine<'a> {
     fn run(mut self) -> BaselineOutcome {
         let mut time = None;
         while let Some(event) = self.simulation.next() {
-            let rank = event.process.0;
+            let process = event.process;
             match event.what {
-                Event::Free => self.is_free[rank as usize] = true,
-                Event::Message { from } => *self.waiting.entry((rank, from)).or_default() += 1,
+                Event::Free => self.is_free[process.0 as usize] = true,
+                Event::Message { from } => *self.waiting.entry((process, from)).or_default() += 1,
             }
-            self.go_on(rank);
-            if self.programs[0].is_empty() && self.is_free[0] {
-                time.get_or_insert(event.at);
+            self.go_on(process);
+            let mut roots = (0..self.programs.len()).step_by(self.hosts as usize);
+            if time.is_none() && roots.all(|root| self.programs[root].is_empty() && self.is_free[root]) {
+                time = Some(event.at);
             }
         }
         BaselineOutcome {
@@ -241,26 +248,30 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn go_on(&mut self, rank: u32) {
-        let at = rank as usize;
+    fn go_on(&mut self, process: Process) {
+        let at = process.0 as usize;
+        let rank = process.0 % self.hosts;
+        let first = process.0 - rank;
         while self.is_free[at]
             && let Some(&step) = self.programs[at].front()
         {
             match step {
                 Step::Send { to, bytes } => {
                     let what = Event::Message { from: rank };
-                    self.simulation.send(Process(rank), Process(to), bytes, what);
+                    self.simulation.send(process, Process(first + to), bytes, what);
                 }
                 Step::Receive { from } => {
-                    let Some(count) = self.waiting.get_mut(&(rank, from)).filter(|count| **count > 0) else {
+                    let Some(count) = self.waiting.get_mut(&(process, from)).filter(|count| **count > 0)
+                    else {
                         return;
                     };
                     *count -= 1;
                 }
                 Step::Fold { bytes } => {
-                    let span = Nanos::of_transfer(bytes, fold_rate(self.setting, rank));
+                    let now = self.simulation.now();
+                    let (_, end) = self.processors[rank as usize].pass(now, bytes);
                     self.is_free[at] = false;
-                    self.simulation.after(span, Process(rank), Event::Free);
+                    self.simulation.after(end - now, process, Event::Free);
                 }
             }
             self.programs[at].pop_front();
@@ -268,7 +279,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Events of the paper's reduction; process 0 is the master and the root.
+/// Events of the paper's reductions; in each call rank 0 is the master and the root.
 #[derive(Clone, Copy, Debug)]
 enum PaperEvent {
     Call,
@@ -284,12 +295,14 @@ enum PaperEvent {
 fn run_paper(setting: &Setting) -> BaselineOutcome {
     const MESSAGE_BYTES: u64 = 100;
     let mut simulation = simulation(setting);
-    for (rank, at) in calls(setting) {
-        simulation.after(at, Process(rank), PaperEvent::Call);
+    for (process, at) in calls(setting) {
+        simulation.after(at, process, PaperEvent::Call);
     }
-    let master = Process(0);
-    let mut scheduler = TaskScheduler::new(setting.hosts, Member(0));
-    let mut began: BTreeMap<u64, Nanos> = BTreeMap::new();
+    let mut processors = processors(setting);
+    // "For each reduction the master has a queue and a scheduler."
+    let scheduler = |_| TaskScheduler::new(setting.hosts, Member(0));
+    let mut schedulers: Vec<_> = (0..setting.calls).map(scheduler).collect();
+    let mut began: BTreeMap<(u32, u64), Nanos> = BTreeMap::new();
     let mut over: BTreeSet<Process> = BTreeSet::new();
     let mut outcome = BaselineOutcome {
         time: Nanos::ZERO,
@@ -299,9 +312,13 @@ fn run_paper(setting: &Setting) -> BaselineOutcome {
     };
     while let Some(event) = simulation.next() {
         let process = event.process;
+        let (call, rank) = (process.0 / setting.hosts, process.0 % setting.hosts);
+        let of_call = |member: Member| Process(call * setting.hosts + member.0);
+        let master = of_call(Member(0));
+        let scheduler = &mut schedulers[call as usize];
         match event.what {
             PaperEvent::Call => {
-                let what = PaperEvent::Called(Member(process.0));
+                let what = PaperEvent::Called(Member(rank));
                 simulation.send(process, master, MESSAGE_BYTES, what);
             }
             PaperEvent::Called(member) => {
@@ -309,25 +326,25 @@ fn run_paper(setting: &Setting) -> BaselineOutcome {
                 scheduler.handle_called(member);
             }
             PaperEvent::Assigned { number, provider } => {
-                let by = Member(process.0);
+                let by = Member(rank);
                 let what = PaperEvent::Asked { number, by };
-                simulation.send(process, Process(provider.0), MESSAGE_BYTES, what);
-                began.insert(number, event.at);
+                simulation.send(process, of_call(provider), MESSAGE_BYTES, what);
+                began.insert((call, number), event.at);
             }
             PaperEvent::Asked { number, by } => {
                 let what = PaperEvent::Pulled { number };
-                simulation.send(process, Process(by.0), setting.bytes + MESSAGE_BYTES, what);
+                simulation.send(process, of_call(by), setting.bytes + MESSAGE_BYTES, what);
             }
             PaperEvent::Pulled { number } => {
-                let span = Nanos::of_transfer(setting.bytes, fold_rate(setting, process.0));
-                simulation.after(span, process, PaperEvent::Folded { number });
+                let (_, end) = processors[rank as usize].pass(event.at, setting.bytes);
+                simulation.after(end - event.at, process, PaperEvent::Folded { number });
             }
             PaperEvent::Folded { number } => {
                 simulation.send(process, master, MESSAGE_BYTES, PaperEvent::Executed { number });
             }
             PaperEvent::Executed { number } => {
                 outcome.messages_to_scheduler += 1;
-                let began = began.get(&number).copied().unwrap_or_default();
+                let began = began.get(&(call, number)).copied().unwrap_or_default();
                 scheduler.handle_executed(number, (event.at - began).into());
             }
             PaperEvent::Over => {
@@ -338,7 +355,7 @@ fn run_paper(setting: &Setting) -> BaselineOutcome {
             match action {
                 TaskAction::Assign(task) => {
                     outcome.messages_from_scheduler += 1;
-                    let to = Process(task.executor.process.0);
+                    let to = of_call(task.executor.process);
                     let what = PaperEvent::Assigned {
                         number: task.number,
                         provider: task.provider.process,
@@ -347,14 +364,15 @@ fn run_paper(setting: &Setting) -> BaselineOutcome {
                 }
                 TaskAction::End { .. } => {
                     outcome.time = simulation.now();
-                    for process in (0..setting.hosts).map(Process) {
-                        simulation.send(master, process, MESSAGE_BYTES, PaperEvent::Over);
+                    for member in (0..setting.hosts).map(Member) {
+                        simulation.send(master, of_call(member), MESSAGE_BYTES, PaperEvent::Over);
                     }
                 }
             }
         }
     }
-    assert_eq!(over.len(), setting.hosts as usize, "the end reaches everybody");
+    let processes = (setting.calls * setting.hosts) as usize;
+    assert_eq!(over.len(), processes, "the end reaches everybody");
     outcome.events = simulation.events();
     outcome
 }
@@ -362,6 +380,7 @@ fn run_paper(setting: &Setting) -> BaselineOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reduction::Change;
 
     const MIB: u64 = 1 << 20;
 
@@ -388,6 +407,41 @@ mod tests {
                 "{baseline:?}: {factor:.3}, not {expected:.3}"
             );
         }
+    }
+
+    /// Calls at once share links and processors: together they take as long as their vectors one after the other.
+    #[test]
+    fn calls_at_once_share_links() {
+        let mut setting = Setting::new(8, MIB);
+        let times = [Baseline::Binomial, Baseline::Pipeline(1 << 16), Baseline::Paper].map(|baseline| {
+            setting.calls = 1;
+            let alone = run(&setting, baseline).time.as_seconds();
+            setting.calls = 8;
+            run(&setting, baseline).time.as_seconds() / alone
+        });
+        assert!(times.iter().all(|times| (4.0..8.1).contains(times)), "{times:?}");
+    }
+
+    /// A host may lose a part of its rate while it sends, wherever the root is: here half of it for the second half.
+    #[test]
+    fn changes_of_a_host_count() {
+        let mut setting = Setting::new(2, 64 * MIB);
+        setting.fold_rate = 1e15;
+        setting.root = 1;
+        let alone = run(&setting, Baseline::Binomial).time;
+        setting.changes = vec![Change {
+            at: Nanos(alone.0 / 2),
+            host: 0,
+            outwards: 0.5,
+            inwards: 1.0,
+            folding: 1.0,
+        }];
+        let disturbed = run(&setting, Baseline::Binomial).time;
+        let times = disturbed.as_seconds() / alone.as_seconds();
+        assert!((times - 1.5).abs() < 0.01, "{times:.3}");
+        setting.root = 0;
+        let other_way = run(&setting, Baseline::Binomial).time;
+        assert!(other_way - alone < Nanos::from_micros(1), "{other_way} {alone}");
     }
 
     /// Any number of ranks, and any root, comes to an end; the paper's master counts its messages.

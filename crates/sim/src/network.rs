@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::{Dice, Host, Nanos};
 
@@ -27,30 +27,56 @@ struct Link {
     inwards: Lane,
 }
 
+/// One direction of a link, or a processor: bytes pass one after the other, at a rate that may change.
 #[derive(Clone, Debug)]
-struct Lane {
+pub(crate) struct Lane {
     /// In bytes per second.
     rate: f64,
+    /// The rates from later times on, in the order of time.
+    later: VecDeque<(Nanos, f64)>,
     /// When the last byte that was queued has passed.
     free_at: Nanos,
     bytes: u64,
 }
 
 impl Lane {
-    fn new(rate: f64) -> Self {
+    pub(crate) fn new(rate: f64) -> Self {
         Self {
             rate,
+            later: VecDeque::new(),
             free_at: Nanos::ZERO,
             bytes: 0,
         }
     }
 
+    /// Sets the rate from a time on. Times come in order.
+    pub(crate) fn change(&mut self, at: Nanos, rate: f64) {
+        self.later.push_back((at, rate));
+    }
+
     /// Queues bytes. Returns when the first of them begins to pass and when the last has passed.
-    fn pass(&mut self, now: Nanos, bytes: u64) -> (Nanos, Nanos) {
+    pub(crate) fn pass(&mut self, now: Nanos, bytes: u64) -> (Nanos, Nanos) {
         let begin = now.max(self.free_at);
-        self.free_at = begin + Nanos::of_transfer(bytes, self.rate);
+        self.free_at = self.end(begin, bytes);
         self.bytes += bytes;
         (begin, self.free_at)
+    }
+
+    /// When bytes have passed that begin to pass at this time. Nothing is queued later that begins earlier, so changes
+    /// up to this time are applied and forgotten.
+    fn end(&mut self, begin: Nanos, bytes: u64) -> Nanos {
+        let (mut at, mut rest) = (begin, bytes);
+        while let Some(&(change, rate)) = self.later.front() {
+            let end = at + Nanos::of_transfer(rest, self.rate);
+            if change > begin && end <= change {
+                return end;
+            }
+            rest -= ((change - at).as_seconds() * self.rate).min(rest as f64) as u64;
+            at = at.max(change);
+            self.rate = rate;
+            self.later.pop_front();
+        }
+        at + Nanos::of_transfer(rest, self.rate)
     }
 }
 
@@ -99,6 +125,16 @@ impl Network {
         self.links[host.0 as usize].inwards.rate = rate;
     }
 
+    /// Sets the rate of what a host sends from a time on. The changes of a host come in the order of time.
+    pub fn change_rate_out(&mut self, host: Host, at: Nanos, rate: f64) {
+        self.links[host.0 as usize].outwards.change(at, rate);
+    }
+
+    /// Sets the rate of what a host receives from a time on. The changes of a host come in the order of time.
+    pub fn change_rate_in(&mut self, host: Host, at: Nanos, rate: f64) {
+        self.links[host.0 as usize].inwards.change(at, rate);
+    }
+
     /// The bytes that a host has sent, and those it has received.
     pub fn bytes_of(&self, host: Host) -> (u64, u64) {
         let link = &self.links[host.0 as usize];
@@ -127,5 +163,24 @@ impl Network {
         lane.pass(now, bytes);
         lane.free_at = lane.free_at.max(last);
         lane.free_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that are under way when the rate changes go on at the new rate.
+    #[test]
+    fn rates_change_under_way() {
+        let seconds = |count: u64| Nanos::from_millis(1000 * count);
+        let mut lane = Lane::new(100.0);
+        lane.change(seconds(2), 50.0);
+        lane.change(seconds(4), 0.0);
+        lane.change(seconds(5), 200.0);
+        assert_eq!(lane.pass(Nanos::ZERO, 100), (Nanos::ZERO, seconds(1)));
+        // One second at 100, two at 50, one at nothing, one at 200.
+        assert_eq!(lane.pass(Nanos::ZERO, 400), (seconds(1), seconds(6)));
+        assert_eq!(lane.pass(seconds(8), 200), (seconds(8), seconds(9)));
     }
 }

@@ -16,10 +16,11 @@ use ropewalk_reduce_core::{
 
 use self::{
     site::SiteState,
-    what::{What, row_bytes},
+    what::{Results, What, row_bytes},
 };
 use crate::{Dice, Host, Nanos, Network, Process, Simulation};
 
+mod faults;
 mod oracle;
 mod setting;
 mod site;
@@ -27,15 +28,16 @@ mod what;
 
 pub use self::{
     oracle::Violation,
-    setting::{Fault, Made, Setting, Shared, Slow},
+    setting::{Change, Fault, Made, Setting, Shared, Slow},
 };
 
 /// A finished simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// When the root's call ended; when the last one did, if the root's never did.
+    /// When the root's last call ended; when the last one did, if the root's never did.
     pub time: Nanos,
-    /// The end as the living ranks were told it.
+    /// The end as the living ranks were told it; of several calls the first that is not a result of all members, if
+    /// there is one.
     pub end: Option<End>,
     /// Messages that the schedulers received.
     pub messages_to_scheduler: u64,
@@ -47,7 +49,7 @@ pub struct Outcome {
     pub digest: u64,
 }
 
-const SESSION: Session = Session { group: 1, call: 0 };
+const GROUP: u64 = 1;
 /// Virtual time after which a job hangs.
 const TIME_MAX: Nanos = Nanos::from_millis(600_000);
 const MESSAGE_BYTES: u64 = 100;
@@ -75,9 +77,8 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     fn new(setting: &'a Setting) -> Self {
         let mut network = Network::uniform(setting.hosts + 1, setting.rate, setting.latency);
-        for slow in &setting.slow {
-            network.set_rate_out(Host(slow.host), setting.rate * slow.outwards);
-            network.set_rate_in(Host(slow.host), setting.rate * slow.inwards);
+        for host in 0..setting.hosts {
+            setting.set_rates(host, &mut network, Host(host));
         }
         // Ranks, agents, copies in the memory of the next rank, and one process that nothing happens to, for what goes
         // wrong.
@@ -101,7 +102,7 @@ impl<'a> Job<'a> {
             setting,
             simulation,
             sites: (0..3 * setting.hosts)
-                .map(|site| SiteState::new(Site(site)))
+                .map(|site| SiteState::new(Site(site), setting.processor(site)))
                 .collect(),
             call: Call {
                 bytes: setting.bytes,
@@ -113,6 +114,7 @@ impl<'a> Job<'a> {
                 operation: 7,
                 on_loss: setting.on_loss,
                 on_root_loss: setting.on_root_loss,
+                gives_way_to: None,
             },
             tokens,
             oracle: oracle::Oracle::new(setting),
@@ -138,7 +140,7 @@ impl<'a> Job<'a> {
             rate: setting.rate,
         };
         let mut scheduler = Scheduler::new(site, costs, Duration::from(setting.patience));
-        scheduler.add_group(SESSION.group, (0..setting.hosts).map(Site).collect());
+        scheduler.add_group(GROUP, (0..setting.hosts).map(Site).collect());
         let host_of = |site: u32| match site / setting.hosts {
             0 | 1 => site % setting.hosts,
             _ => (site + 1) % setting.hosts,
@@ -165,16 +167,23 @@ impl<'a> Job<'a> {
             self.handle(event.process, event.what);
             self.act(event.process);
         }
-        let end = self.oracle.judge(&self.sites)?;
+        let mut ends = Vec::new();
+        for call in 0..u64::from(self.setting.calls) {
+            ends.push(self.oracle.judge(&self.sites, call)?);
+        }
+        // One end that is not a result tells more than those that are.
+        let is_bad =
+            |end: &&Option<End>| !matches!(end, Some(End::Done { excluded, .. }) if excluded.is_empty());
+        let end = ends.iter().find(is_bad).or(ends.last()).cloned().flatten();
         let root = match end {
             Some(End::Done { root, .. }) => root.0,
             _ => self.setting.root,
         };
-        let ends = || self.sites.iter().filter_map(|site| site.end.as_ref());
-        let time = self.sites[root as usize].end.as_ref().map(|(at, _)| *at);
+        let last = |site: &SiteState| site.ends.values().map(|(at, _)| *at).max();
+        let time = last(&self.sites[root as usize]);
         Ok(Outcome {
             time: time
-                .or_else(|| ends().map(|(at, _)| *at).max())
+                .or_else(|| self.sites.iter().filter_map(last).max())
                 .unwrap_or_default(),
             end,
             messages_to_scheduler: self.to_scheduler,
@@ -188,10 +197,14 @@ impl<'a> Job<'a> {
         self.waiting().next().is_none()
     }
 
-    /// The ranks that live, were not given up, and whose calls have not ended.
+    /// The ranks that live, were not given up, and have calls that have not ended.
     fn waiting(&self) -> impl Iterator<Item = u32> {
-        (0..self.setting.hosts)
-            .filter(|&rank| self.sites[rank as usize].end.is_none() && !self.oracle.is_gone(rank))
+        (0..self.setting.hosts).filter(|&rank| self.is_open(rank) && !self.oracle.is_gone(rank))
+    }
+
+    /// Calls of a rank have not ended.
+    fn is_open(&self, rank: u32) -> bool {
+        self.sites[rank as usize].ends.len() < self.setting.calls as usize
     }
 
     fn handle(&mut self, process: Process, what: What) {
@@ -222,36 +235,40 @@ impl<'a> Job<'a> {
             What::Copied(member) => {
                 // The contributor has to be there to be copied.
                 let keeper = (member.0 + 1) % self.setting.hosts;
-                if !self.oracle.is_gone(member.0) && self.sites[keeper as usize].end.is_none() {
+                if !self.oracle.is_gone(member.0) && self.is_open(keeper) {
                     self.hold(process, vec![member]);
                 }
             }
-            What::ToScheduler(from, message, result) => {
-                if result.is_some() {
-                    self.sites[at].enclosed = result;
-                }
+            What::ToScheduler(from, message, results) => {
+                self.sites[at].enclosed.extend(results);
                 if let Some(scheduler) = &mut self.sites[at].scheduler {
                     self.to_scheduler += 1;
                     scheduler.handle_message(now.into(), from, message);
                 }
             }
             // A receiver refuses a fenced process, as its connections do.
-            What::FromScheduler(from, message, result)
+            What::FromScheduler(from, message, results)
                 if !self.sites[at].lost.contains(&from) || is_put_back(Canary::OldTermFollowed) =>
             {
                 if let FromScheduler::NewTerm(term) = message {
                     self.sites[at].seat = from;
                     self.announce_copy(process, from, term);
                 }
-                if let Some(result) = result {
-                    self.sites[at].take_result(result);
+                if let FromScheduler::Ended { session, .. } = message
+                    && process.0 < self.setting.hosts
+                    && process.0 != from.0
+                {
+                    let what = What::EndHeard(Site(process.0), session);
+                    self.simulation
+                        .send(process, Process(from.0), MESSAGE_BYTES, what);
                 }
+                self.sites[at].take_results(results);
                 self.sites[at].worker.handle_scheduler(from, message);
             }
             What::FromScheduler(..) => {}
             What::Grant(grant) => self.sites[at].worker.handle_grant(grant),
             What::Chunk(from, number, chunk, word) => {
-                self.sites[at].take(&chunk, word);
+                self.sites[at].take(now, &chunk, word);
                 // Each clock began at another time.
                 let arrived = now + Nanos::from_millis(u64::from(process.0) * 1000);
                 let (span, what) = (self.setting.completion, What::Answered(number, arrived));
@@ -262,7 +279,13 @@ impl<'a> Job<'a> {
                 let site = &mut self.sites[at];
                 if let Some((chunk, word)) = site.sends.remove(&number) {
                     // The chunk has to stay in its window until it has arrived.
-                    if site.word(self.call.order, chunk.place, &chunk.range) != word {
+                    if site.word(
+                        self.call.order,
+                        chunk.header.session.call,
+                        chunk.place,
+                        &chunk.range,
+                    ) != word
+                    {
                         self.oracle.note_overwritten(process.0);
                     }
                     site.worker.handle_delivered(chunk.to, &chunk.header);
@@ -271,11 +294,17 @@ impl<'a> Job<'a> {
                         .rates
                         .handle_ended(now.into(), chunk.to, bytes, arrived.into());
                     site.worker.set_sends(site.rates.window());
-                    if let Some(rates) = rates {
+                    if let Some(rates) = rates.filter(|_| self.setting.are_rates_reported) {
                         let seat = Process(site.seat.0);
-                        let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates), None);
+                        let what =
+                            What::ToScheduler(Site(process.0), ToScheduler::Rates(rates), Results::new());
                         self.simulation.send(process, seat, MESSAGE_BYTES, what);
                     }
+                }
+            }
+            What::EndHeard(site, session) => {
+                if let Some(scheduler) = &mut self.sites[at].scheduler {
+                    scheduler.handle_end_heard(now.into(), site, session);
                 }
             }
             What::Unreachable(site) => {
@@ -293,6 +322,7 @@ impl<'a> Job<'a> {
                 }
             }
             What::Fault(number) => self.strike(self.setting.faults[number].1),
+            What::Kill(rank) => self.strike(Fault::KillRank(rank)),
             What::Thaw(rank) => {
                 self.simulation.thaw(Process(rank));
                 self.simulation.thaw(self.copy_kept_by(rank));
@@ -321,7 +351,7 @@ impl<'a> Job<'a> {
                     originals: standing.originals,
                     are_enclosed: false,
                 };
-                let what = What::ToScheduler(Site(copy.0), message, None);
+                let what = What::ToScheduler(Site(copy.0), message, Results::new());
                 self.simulation.send(copy, Process(seat.0), MESSAGE_BYTES, what);
             }
         }
@@ -343,9 +373,21 @@ impl<'a> Job<'a> {
         let originals = members
             .into_iter()
             .map(|member| (member, self.tokens[member.0 as usize]));
-        let originals = originals.collect();
+        let originals: Vec<_> = originals.collect();
+        self.contribute_to(process, 0..self.setting.calls.into(), &originals);
+    }
+
+    fn contribute_to(
+        &mut self,
+        process: Process,
+        calls: impl IntoIterator<Item = u64>,
+        originals: &[(Member, Token)],
+    ) {
         let worker = &mut self.sites[process.0 as usize].worker;
-        worker.contribute(SESSION, self.call.clone(), originals);
+        for call in calls {
+            let session = Session { group: GROUP, call };
+            worker.contribute(session, self.call.clone(), originals.to_vec());
+        }
     }
 
     /// Carries out what a site has to do.
@@ -363,16 +405,23 @@ impl<'a> Job<'a> {
         let from = Site(process.0);
         let now = self.simulation.now();
         if let Some(scheduler) = &mut site.scheduler {
-            while let Some(SchedulerAction::Send(to, message)) = scheduler.poll_action() {
+            while let Some(action) = scheduler.poll_action() {
+                let SchedulerAction::Send(to, message) = action else {
+                    continue;
+                };
                 self.from_scheduler += 1;
                 let bytes = MESSAGE_BYTES + row_bytes(&message, self.call.bytes);
-                let is_end = matches!(message, FromScheduler::Ended { .. });
-                let result = site.enclosed.clone().filter(|_| is_end);
+                let mut results = Results::new();
+                if let FromScheduler::Ended { session, .. } = &message
+                    && let Some(words) = site.enclosed.get(&session.call)
+                {
+                    results.insert(session.call, words.clone());
+                }
                 self.simulation.send(
                     process,
                     Process(to.0),
                     bytes,
-                    What::FromScheduler(from, message, result),
+                    What::FromScheduler(from, message, results),
                 );
             }
             let deadline = scheduler.poll_timeout().map(Nanos::from);
@@ -392,8 +441,8 @@ impl<'a> Job<'a> {
                         *are_enclosed = true;
                         bytes += self.call.bytes;
                     }
-                    let result = site.enclose_result(&mut message, &self.call, hosts);
-                    let what = What::ToScheduler(from, message, result);
+                    let results = site.enclose_results(&mut message, &self.call, hosts);
+                    let what = What::ToScheduler(from, message, results);
                     self.simulation.send(process, Process(to.0), bytes, what);
                 }
                 WorkerAction::Grant { to, grant, .. } => {
@@ -404,7 +453,12 @@ impl<'a> Job<'a> {
                     site.worker.handle_undelivered(chunk.to, &chunk.header);
                 }
                 WorkerAction::SendChunk(chunk) => {
-                    let word = site.word(self.setting.order, chunk.place, &chunk.range);
+                    let word = site.word(
+                        self.setting.order,
+                        chunk.header.session.call,
+                        chunk.place,
+                        &chunk.range,
+                    );
                     let bytes = chunk.range.end - chunk.range.start;
                     site.rates.handle_begun(now.into(), chunk.to, bytes);
                     let what = What::Chunk(from, site.sent, chunk.header, word);
@@ -421,162 +475,23 @@ impl<'a> Job<'a> {
                     operands,
                     into,
                 } => {
-                    site.fold(self.setting.order, &range, &operands, into);
-                    let slow = self.setting.slow.iter().find(|slow| slow.host == process.0);
-                    let rate = self.setting.fold_rate * slow.map_or(1.0, |slow| slow.folding);
+                    site.fold(self.setting.order, session.call, &range, &operands, into);
                     let bytes = (range.end - range.start) * (operands.len() as u64 - 1);
-                    site.fold_ends = site.fold_ends.max(now) + Nanos::of_transfer(bytes, rate);
+                    let (_, end) = site.processor.pass(now, bytes);
                     let what = What::Folded(session, stream, index);
-                    self.simulation.after(site.fold_ends - now, process, what);
+                    self.simulation.after(end - now, process, what);
                 }
-                WorkerAction::Finished(_, end) => {
-                    site.end.get_or_insert((now, end));
-                }
-            }
-        }
-    }
-
-    fn strike(&mut self, fault: Fault) {
-        let setting = self.setting;
-        match fault {
-            Fault::KillRank(rank) => {
-                self.simulation.kill(Process(rank));
-                self.simulation.kill(self.copy_kept_by(rank));
-                self.give_up_rank(rank);
-            }
-            Fault::KillHost(host) => {
-                for site in [host, host + setting.hosts, self.copy_kept_by(host).0] {
-                    self.simulation.kill(Process(site));
-                    self.oracle.note_gone(site);
-                    let span = Nanos(20 * setting.detection.0);
-                    // That its copy is gone follows from the rank's loss.
-                    let others = (0..2 * setting.hosts).filter(|other| other % setting.hosts != host);
-                    for other in others.filter(|_| site < 2 * setting.hosts) {
-                        self.simulation
-                            .after(span, Process(other), What::Lost(Site(site)));
+                WorkerAction::Finished(session, end) => {
+                    if site.ends.is_empty()
+                        && site.scheduler.is_some()
+                        && let Some(span) = self.setting.killed_after_end
+                    {
+                        let world = Process(3 * hosts);
+                        self.simulation.after(span, world, What::Kill(process.0));
                     }
+                    site.ends.entry(session.call).or_insert((now, end));
                 }
             }
-            Fault::Freeze(rank, span) => {
-                self.simulation.freeze(Process(rank));
-                self.simulation.freeze(self.copy_kept_by(rank));
-                let world = Process(3 * setting.hosts);
-                self.simulation.after(span, world, What::Thaw(rank));
-                if span > Nanos(20 * setting.detection.0) {
-                    self.give_up_rank(rank);
-                }
-            }
-            Fault::Cut(from, to, span) => {
-                self.simulation.cut(Host(from), Host(to));
-                let world = Process(3 * setting.hosts);
-                self.simulation.after(span, world, What::Heal(from, to));
-                if span > setting.link_timeout && from != to {
-                    let what = What::Silent(from, to);
-                    self.simulation.after(setting.link_timeout, world, what);
-                }
-            }
-        }
-    }
-
-    /// The sites of two hosts do not reach each other. Their messages go through a third host that both reach, if
-    /// there is one.
-    fn note_silence(&mut self, from: u32, to: u32) {
-        let ends = (Host(from), Host(to));
-        let simulation = &self.simulation;
-        let is_between = |third: &Host| {
-            let ways = [
-                (ends.0, *third),
-                (*third, ends.1),
-                (ends.1, *third),
-                (*third, ends.0),
-            ];
-            *third != ends.0
-                && *third != ends.1
-                && simulation.runs(Process(third.0))
-                && ways.iter().all(|(one, other)| !simulation.is_cut(*one, *other))
-        };
-        if (0..self.setting.hosts).map(Host).any(|third| is_between(&third)) {
-            self.simulation.let_pass(ends.0, ends.1, What::may_be_forwarded);
-        }
-        for (site, other) in self.setting.pairs(from, to) {
-            let what = What::Unreachable(Site(other));
-            self.simulation.after(Nanos::ZERO, Process(site), what);
-        }
-        let world = Process(3 * self.setting.hosts);
-        self.simulation
-            .after(self.setting.link_timeout, world, What::Silent(from, to));
-    }
-
-    /// The agent of a rank sees that the rank is gone, or fences it.
-    fn give_up_rank(&mut self, rank: u32) {
-        if self.oracle.is_gone(rank) {
-            return;
-        }
-        self.oracle.note_gone(rank);
-        self.oracle.note_gone(self.copy_kept_by(rank).0);
-        let agent = Process(rank + self.setting.hosts);
-        self.simulation
-            .after(self.setting.detection, agent, What::RankGone);
-    }
-
-    /// An agent inherits the original, and only then tells everybody that the rank is lost.
-    fn inherit(&mut self, agent: Process) {
-        let rank = agent.0 - self.setting.hosts;
-        if is_put_back(Canary::DepartureFirst) {
-            self.tell_all(agent, rank);
-        }
-        if self.sites[rank as usize].has_called && self.setting.makes_one(rank) {
-            let original = (Member(rank), self.tokens[rank as usize]);
-            let site = &mut self.sites[agent.0 as usize];
-            site.worker.contribute(SESSION, self.call.clone(), vec![original]);
-            while let Some(WorkerAction::Tell(to, message)) = site.worker.poll_action() {
-                let what = What::ToScheduler(Site(agent.0), message, None);
-                self.simulation.send(agent, Process(to.0), MESSAGE_BYTES, what);
-            }
-        }
-        if !is_put_back(Canary::DepartureFirst) {
-            self.tell_all(agent, rank);
-        }
-    }
-
-    fn tell_all(&mut self, agent: Process, rank: u32) {
-        for other in (0..2 * self.setting.hosts).filter(|other| *other != rank) {
-            self.simulation
-                .send(agent, Process(other), MESSAGE_BYTES, What::Lost(Site(rank)));
-        }
-    }
-
-    /// A site learns of a loss. If it is the lowest rank that is left, it takes over.
-    fn note_lost(&mut self, process: Process, lost: Site) {
-        let hosts = self.setting.hosts;
-        let at = process.0 as usize;
-        let now = Duration::from(self.simulation.now());
-        // A copy is lost with the rank that keeps it.
-        let copy = (lost.0 < hosts).then(|| Site(self.copy_kept_by(lost.0).0));
-        for site in copy.into_iter().chain([lost]) {
-            self.sites[at].lost.insert(site);
-            self.sites[at].give_up_sends(site);
-            if process.0 < hosts {
-                let kept = self.copy_kept_by(process.0);
-                self.sites[kept.0 as usize].give_up_sends(site);
-                self.act(kept);
-            }
-            if let Some(scheduler) = &mut self.sites[at].scheduler {
-                scheduler.handle_lost(now, site);
-            }
-        }
-        if self.sites[at].scheduler.is_some() {
-            return;
-        }
-        if process.0 < hosts && (0..process.0).all(|lower| self.sites[at].lost.contains(&Site(lower))) {
-            let mut scheduler = self.scheduler(Site(process.0));
-            let known = &self.sites[at].lost;
-            for site in known {
-                scheduler.handle_lost(now, *site);
-            }
-            let living = (0..2 * hosts).map(Site).filter(|site| !known.contains(site));
-            let scheduler = scheduler.take_over(living.collect::<Vec<_>>());
-            self.sites[at].scheduler = Some(scheduler);
         }
     }
 }

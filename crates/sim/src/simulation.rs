@@ -184,6 +184,18 @@ impl<T> Simulation<T> {
         self.processes[process.0 as usize] = State::Dead;
     }
 
+    /// Loses the messages of a process that have not arrived, as if it had not handed them to the system yet.
+    pub fn lose_sent(&mut self, process: Process) {
+        let is_its = |entry: &Entry<T>| match entry.kind {
+            Kind::Enters { from, .. } | Kind::Arrives { from } => from == process,
+            Kind::Timer => false,
+        };
+        self.queue.retain(|Reverse(entry)| !is_its(entry));
+        for held in self.cuts.values_mut() {
+            held.messages.retain(|entry| !is_its(entry));
+        }
+    }
+
     /// Begins a killed process anew. A message that was on its way to it before arrives, as it may in truth.
     pub fn revive(&mut self, process: Process) {
         self.processes[process.0 as usize] = State::Runs;

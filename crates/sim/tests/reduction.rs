@@ -297,6 +297,26 @@ fn copies_survive_hosts() {
     }
 }
 
+/// Copies that are stored before the calls count cost the time until they are stored, and no more: nobody reads them.
+#[test]
+fn acknowledged_copies_are_not_read() {
+    for hosts in [5, 32] {
+        let mut setting = Setting::new(hosts, 8 * MIB);
+        let plain = run(&setting).unwrap().time;
+        let (copied, answered) = (setting.floor(), Nanos::from_micros(200));
+        setting.copies = Some(copied);
+        setting.acknowledged = Some(answered);
+        let outcome = run(&setting).unwrap();
+        assert_eq!(outcome.end, all_of_them());
+        let most = (copied + answered + plain).as_seconds() * 1.1;
+        assert!(
+            outcome.time.as_seconds() < most,
+            "{hosts}: {:?} of {most} s",
+            outcome.time
+        );
+    }
+}
+
 /// A host that turns out to receive at a tenth of the rate, which nobody knew, becomes a leaf before it costs much.
 #[test]
 fn slow_hosts_are_found() {
@@ -311,5 +331,21 @@ fn slow_hosts_are_found() {
         }];
         let factor = factor(&setting);
         assert!(factor < limit, "{bytes} bytes: {factor:.3}");
+    }
+}
+
+/// Several calls at once give exact results, each of its own contributions, also when ranks and hosts are lost. They
+/// share the links: together they take as long as their vectors do one after the other.
+#[test]
+fn calls_at_once_keep_apart() {
+    let mut setting = Setting::new(8, MIB);
+    let alone = factor(&setting);
+    setting.calls = 8;
+    let times = factor(&setting) / alone;
+    assert!((4.0..9.0).contains(&times), "{times:.2}");
+    for seed in 0..30 {
+        let mut setting = Setting::random(seed);
+        setting.calls = 3;
+        run(&setting).unwrap_or_else(|violation| panic!("seed {seed}: {violation:?}"));
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Cell {
     pub(super) copies: u32,
     /// The rank that follows the root calls so much later than the others, in milliseconds.
     pub(super) late_ms: u32,
+    /// The ranks call as a group of their own order.
+    pub(super) is_group: bool,
     /// A rank that stays stopped for the detection time is killed, as `--stopped fail` asks.
     pub(super) kills_stopped: bool,
 }
@@ -65,6 +67,7 @@ const fn cell(name: &'static str, fault: &'static str, draw: fn(&mut Draw) -> Ve
         shortage: None,
         copies: 0,
         late_ms: 0,
+        is_group: false,
         kills_stopped: false,
     }
 }
@@ -79,6 +82,8 @@ const ALL: &[Layout] = &[
 ];
 
 const ONE_HOST: &[Layout] = &[Layout::new(1, 2), Layout::new(1, 4), Layout::new(1, 8)];
+
+const RANKS_BESIDE: &[Layout] = &[FOUR_HOSTS, Layout::new(2, 8)];
 
 /// All of them. Each run draws the root and who follows it; the scheduler is rank 0.
 pub(super) const CELLS: &[Cell] = &[
@@ -199,6 +204,43 @@ pub(super) const CELLS: &[Cell] = &[
         ..cell(
             "kill-in-table",
             "on one host, kill -9 of any rank within 25 ms of a call with 512 bytes; one rank calls 20 ms late",
+            |draw| {
+                let (first, victim) = (draw.any_rank(), draw.any_rank());
+                vec![Step {
+                    from: Moment::Calls(first),
+                    delay: draw.within(Duration::from_millis(25)),
+                    act: Act::Kill(victim),
+                }]
+            },
+        )
+    },
+    Cell {
+        layouts: ONE_HOST,
+        short_runs: 4,
+        bytes: 512,
+        late_ms: 20,
+        is_group: true,
+        ..cell(
+            "kill-in-group",
+            "on one host, kill -9 of any rank of a group within 25 ms of a call with 512 bytes; one calls 20 ms late",
+            |draw| {
+                let (first, victim) = (draw.any_rank(), draw.any_rank());
+                vec![Step {
+                    from: Moment::Calls(first),
+                    delay: draw.within(Duration::from_millis(25)),
+                    act: Act::Kill(victim),
+                }]
+            },
+        )
+    },
+    Cell {
+        layouts: RANKS_BESIDE,
+        short_runs: 4,
+        bytes: 512,
+        late_ms: 20,
+        ..cell(
+            "kill-among-hosts",
+            "several ranks on each host, kill -9 of any within 25 ms of a call with 512 bytes; one calls 20 ms late",
             |draw| {
                 let (first, victim) = (draw.any_rank(), draw.any_rank());
                 vec![Step {

@@ -127,6 +127,8 @@ pub(super) struct Trial<'a> {
     pub(super) copies: u32,
     /// So much later than the others `next` calls, in milliseconds.
     pub(super) late_ms: u32,
+    /// The ranks call as a group of their own order.
+    pub(super) is_group: bool,
     /// A rank that stays stopped is killed.
     pub(super) kills_stopped: bool,
     pub(super) expected: Expected,
@@ -158,6 +160,7 @@ impl<'a> Trial<'a> {
             shortage: None,
             copies: 0,
             late_ms: 0,
+            is_group: false,
             kills_stopped: false,
             expected: Expected::Exact,
             time_max: Duration::from_secs(20),
@@ -234,6 +237,7 @@ impl<'a> Trial<'a> {
             "buffers=odd".to_owned(),
             format!("late={}", self.next),
             format!("late-ms={}", self.late_ms),
+            format!("group={}", if self.is_group { "reversed" } else { "world" }),
         ];
         let mut arguments: Vec<_> = arguments.map(Into::into).into();
         let mut program = worker.clone();

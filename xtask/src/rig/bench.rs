@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -27,6 +27,9 @@ use crate::{
 pub(crate) struct Options {
     #[command(flatten)]
     size: Size,
+    /// How many ranks each host has
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    ranks_per_host: u16,
     /// The lengths of the vectors, in bytes
     #[arg(long, value_delimiter = ',', default_values_t = [1 << 20, 4 << 20, 8 << 20])]
     bytes: Vec<u64>,
@@ -39,6 +42,9 @@ pub(crate) struct Options {
     /// Measures MPICH and Open MPI in turns with it
     #[arg(long)]
     rivals: bool,
+    /// Measures Gloo in turns with it too: a Python that has PyTorch
+    #[arg(long, value_name = "PYTHON")]
+    gloo: Option<PathBuf>,
     /// The order of combination, `any` or `ordered`
     #[arg(long, default_value = "any", value_parser = ["any", "ordered"])]
     order: String,
@@ -74,10 +80,20 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
     for round in 1..=options.rounds {
         eprintln!("==> round {round} of {}", options.rounds);
         goodputs.push(goodput(&network, 2, 1, GOODPUT_BYTES)?);
-        times.note(0, &job(&network, options, &built)?, options.bytes.len())?;
+        times.note(0, &ours(&network, options, &built)?, options.bytes.len())?;
+        if let Some(python) = &options.gloo {
+            let said = gloo(&network, options, &built, python).context("Gloo failed")?;
+            times.note(GLOO, &said, options.bytes.len())?;
+        }
         if let Some((programs, rivals)) = &rivals {
-            for (rival, at) in rivals.iter().zip(1..) {
-                let command = programs.command(rival, &network, &options.collective, &options.bytes);
+            for (rival, at) in rivals.iter().zip(GLOO + 1..) {
+                let command = programs.command(
+                    rival,
+                    &network,
+                    options.ranks_per_host,
+                    &options.collective,
+                    &options.bytes,
+                );
                 let said = within(&network.namespace(0), || output(command));
                 times.note(
                     at,
@@ -87,18 +103,20 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
             }
         }
     }
-    let mut names = vec![format!("ropewalk, {}", options.order)];
-    let rivals = rivals.iter().flat_map(|(_, rivals)| rivals);
-    names.extend(rivals.map(|rival| rival.name.to_owned()));
+    let mut names = vec![(0, format!("ropewalk, {}", options.order))];
+    names.extend(options.gloo.iter().map(|_| (GLOO, "Gloo".to_owned())));
+    let rivals = rivals.iter().flat_map(|(_, rivals)| rivals).zip(GLOO + 1..);
+    names.extend(rivals.map(|(rival, at)| (at, rival.name.to_owned())));
     let goodput = median(&mut goodputs);
     if !options.json {
         let brought = goodput / 1e6;
-        println!("{hosts} hosts, {mbit} Mbit/s: a stream brings {brought:.2} MB/s\n");
+        let ranks = options.ranks_per_host;
+        println!("{hosts} hosts, {mbit} Mbit/s, ranks on each: {ranks}; a stream brings {brought:.2} MB/s\n");
         let sizes: Vec<String> = options.bytes.iter().map(|bytes| size(*bytes)).collect();
         println!("| {} | {} |", options.collective, sizes.join(" | "));
         println!("|---|{}", "---|".repeat(sizes.len()));
     }
-    for (name, at) in names.iter().zip(0..) {
+    for (at, name) in names {
         let mut cells = String::new();
         for &bytes in &options.bytes {
             let time = times.median(at, bytes).context("each job times each size")?;
@@ -107,7 +125,8 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
                 true => println!(
                     "{}",
                     json!({
-                        "who": name, "collective": options.collective, "hosts": hosts, "mbit": mbit, "bytes": bytes,
+                        "who": name, "collective": options.collective, "hosts": hosts,
+                        "ranks_per_host": options.ranks_per_host, "mbit": mbit, "bytes": bytes,
                         "median_s": time, "floor_s": floor, "times_floor": time / floor,
                     })
                 ),
@@ -158,20 +177,45 @@ impl Times {
     }
 }
 
-/// Runs one job with a rank on each host, and returns what its ranks print.
-fn job(network: &Network, options: &Options, built: &std::path::Path) -> anyhow::Result<String> {
-    let sizes = options.bytes.iter().map(u64::to_string);
-    let arguments = [options.collective.clone(), options.order.clone()]
-        .into_iter()
-        .chain(sizes);
-    let hosts: Vec<String> = (1..=network.hosts()).map(|host| network.address(host)).collect();
+/// Runs our program on all hosts, and returns what its ranks print.
+fn ours(network: &Network, options: &Options, built: &Path) -> anyhow::Result<String> {
+    let words = [&options.collective, &options.order];
+    let words = words.map(Into::into).into();
+    job(
+        network,
+        options,
+        JobSpec {
+            arguments: words,
+            ..JobSpec::new(built.join("ropewalk"), built.join("reduce-vs-mpi"))
+        },
+    )
+}
+
+/// The same with Gloo. Its ranks find each other by the variables that they get from our launcher.
+fn gloo(network: &Network, options: &Options, built: &Path, python: &Path) -> anyhow::Result<String> {
+    let script = project::root().join("benches/reduce_vs_mpi/gloo_collective.py");
+    job(
+        network,
+        options,
+        JobSpec {
+            arguments: vec![script.into(), options.collective.clone().into()],
+            environment: vec![("GLOO_SOCKET_IFNAME".into(), "eth0".into())],
+            ..JobSpec::new(built.join("ropewalk"), python.to_owned())
+        },
+    )
+}
+
+/// Runs a job on all hosts, with the sizes after its other arguments.
+fn job(network: &Network, options: &Options, mut spec: JobSpec) -> anyhow::Result<String> {
+    let sizes = options.bytes.iter().map(|bytes| bytes.to_string().into());
+    spec.arguments.extend(sizes);
+    let hosts = network.hosts_with_ranks(options.ranks_per_host);
     let spec = JobSpec {
-        arguments: arguments.map(Into::into).collect(),
-        ranks: u32::from(network.hosts()),
-        hosts: parse_hosts(&hosts.join(","))?,
+        ranks: u32::from(network.hosts()) * u32::from(options.ranks_per_host),
+        hosts: parse_hosts(&hosts)?,
         method: network.method(),
         timeout: Some(JOB_TIME_MAX),
-        ..JobSpec::new(built.join("ropewalk"), built.join("reduce-vs-mpi"))
+        ..spec
     };
     within(&network.namespace(0), move || {
         let deadline = Instant::now() + 2 * JOB_TIME_MAX;
@@ -205,6 +249,8 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 const MIB: u64 = 1 << 20;
+/// Its place among the contestants; ours is the first.
+const GLOO: usize = 1;
 /// Many times what the links let through at once.
 const GOODPUT_BYTES: usize = 24 << 20;
 const JOB_TIME_MAX: Duration = Duration::from_secs(60);

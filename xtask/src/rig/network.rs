@@ -240,6 +240,12 @@ impl Network {
         format!("10.217.0.{}", FIRST_ADDRESS + host)
     }
 
+    /// All hosts with so many ranks on each, as launchers want them.
+    pub(crate) fn hosts_with_ranks(&self, ranks: u16) -> String {
+        let hosts = (1..=self.hosts).map(|host| format!("{}:{ranks}", self.address(host)));
+        hosts.collect::<Vec<_>>().join(",")
+    }
+
     /// The name of the namespace of a host.
     pub(crate) fn namespace(&self, host: u8) -> String {
         format!("{}-{host}", self.prefix())

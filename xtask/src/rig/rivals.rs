@@ -67,16 +67,17 @@ impl Programs {
         Ok(programs)
     }
 
-    /// The command that runs one rank on each host; it has to be started on host 0.
+    /// The command that runs so many ranks on each host; it has to be started on host 0.
     pub(super) fn command(
         &self,
         rival: &Rival,
         network: &Network,
+        ranks_per_host: u16,
         collective: &str,
         bytes: &[u64],
     ) -> Command {
-        let hosts: Vec<String> = (1..=network.hosts()).map(|host| network.address(host)).collect();
-        let (hosts, ranks) = (hosts.join(","), network.hosts().to_string());
+        let hosts = network.hosts_with_ranks(ranks_per_host);
+        let ranks = (u32::from(network.hosts()) * u32::from(ranks_per_host)).to_string();
         // Everything runs under a limit of time: MPI ranks that wait for each other do so for ever.
         let limited = ["timeout", TIME_MAX_SECONDS];
         let mut command = match rival.library {
@@ -91,7 +92,7 @@ impl Programs {
                 command.args(["mpiexec.hydra", "-launcher", "ssh", "-launcher-exec"]);
                 command.arg(network.command());
                 command.args(["-localhost", &network.address(0), "-hosts", &hosts]);
-                command.args(["-disable-auto-cleanup", "-n", &ranks, "-ppn", "1"]);
+                command.args(["-disable-auto-cleanup", "-n", &ranks]);
                 command.arg("-env").arg("LD_PRELOAD");
                 command.arg(&self.short_waits);
                 for (name, value) in MPICH_OVER_TCP.iter().chain(rival.settings) {

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use ropewalk_checkpoint_core::{StateHeaderError, StateMismatch};
+use ropewalk_checkpoint_core::{PartitionError, StateHeaderError, StateMismatch};
 use thiserror::Error;
 
 use crate::{coordination::CoordinationError, store_error::StoreError};
@@ -45,7 +45,7 @@ pub enum RunError {
     #[error(
         "cannot restore: {0}. Nothing was changed; start the program that saved it, or name another directory"
     )]
-    Mismatch(#[from] StateMismatch),
+    Mismatch(StateMismatch),
     /// Another rank cannot restore.
     #[error("rank {rank} cannot restore its state, so this rank does not either: {text}")]
     OtherRank {
@@ -53,6 +53,21 @@ pub enum RunError {
         rank: u32,
         /// Its error.
         text: String,
+    },
+    /// The ranks of the job name other partitioned arrays.
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+    /// A file is not seen here, or is another one than another rank sees.
+    #[error(
+        "{} is not the file that rank {saved_rank} saved, or does not exist on this host: all ranks have to see one \
+         directory with the parts of all ranks, where partitioned arrays are distributed in another way than before",
+        .path.display()
+    )]
+    NotSeen {
+        /// The file.
+        path: PathBuf,
+        /// The rank that saved it.
+        saved_rank: u32,
     },
     /// The save was made by other means.
     #[error(
@@ -98,6 +113,13 @@ pub enum RunError {
     WriterGone,
 }
 
+// Its text is in that of the error: as a cause it would be told twice.
+impl From<StateMismatch> for RunError {
+    fn from(error: StateMismatch) -> Self {
+        Self::Mismatch(error)
+    }
+}
+
 impl RunError {
     /// True if it is for lack of room on the disk.
     pub fn is_for_lack_of_room(&self) -> bool {
@@ -108,7 +130,12 @@ impl RunError {
     pub fn is_mismatch(&self) -> bool {
         matches!(
             self,
-            Self::Mismatch(_) | Self::OtherRank { .. } | Self::NoNamedState(_) | Self::Header(_)
+            Self::Mismatch(_)
+                | Self::OtherRank { .. }
+                | Self::Partition(_)
+                | Self::NotSeen { .. }
+                | Self::NoNamedState(_)
+                | Self::Header(_)
         )
     }
 }

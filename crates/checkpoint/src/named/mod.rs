@@ -3,28 +3,28 @@
 mod decisions;
 mod error;
 mod options;
+mod restoring;
 mod state;
 mod state_file;
 mod writer;
 
-use std::path::Path;
-
 use ropewalk_checkpoint_core::{Level, Reason};
 
 use decisions::Decisions;
+use restoring::{Begun, restore};
 use state::{copy_out, header_of};
-use state_file::{STATE_FILE, StateFile};
 use writer::{Writer, Written};
 
 use crate::{
-    coordination::{Alone, Coordination, SharedDirectory},
-    restore::Restored,
+    coordination::{Alone, SharedDirectory},
     run_advisor::RunAdvisor,
     store::Store,
 };
 
 pub use error::RunError;
 pub use options::RunOptions;
+pub(crate) use state_file::is_partitioned;
+
 pub use state::{Named, SavedValue, StateElement};
 
 /// A run of steps that continues after each failure where its last save was.
@@ -35,6 +35,9 @@ pub use state::{Named, SavedValue, StateElement};
 ///
 /// All ranks of a job call the same functions, each with its own state. Rank 0 decides when to save; the ranks have
 /// to see one directory.
+///
+/// A job restarts with as many ranks as saved it. With arrays that are marked as [`partitioned`](Named::partitioned) it
+/// may go on with another number.
 ///
 /// # Examples
 /// ```
@@ -102,8 +105,9 @@ impl SavedRun {
     /// done: 0, with the state as it is, if there is no save. Another call only returns the number of steps done.
     ///
     /// # Errors
-    /// If the save has other names, elements or shapes than the state, on this rank or another one: neither the state
-    /// nor the save is changed then. If the directory cannot be used, or the ranks cannot agree.
+    /// If the save has other names, elements or shapes than the state, on this rank or another one, or cannot be
+    /// distributed over these ranks: neither the state nor the save is changed then. If the directory cannot be used,
+    /// or the ranks cannot agree.
     pub fn restore(&mut self, state: &mut [Named<'_>]) -> Result<u64, RunError> {
         let mut store = match std::mem::replace(&mut self.phase, Phase::Refused) {
             Phase::Begun(store) => store,
@@ -120,10 +124,10 @@ impl SavedRun {
             // The program is another one, and has not failed.
             advisor.finish();
         }
-        let found = restored?;
+        let Begun { step, more } = restored?;
         let bytes = header_of(state)?.offsets().pop().unwrap_or_default();
-        self.phase = Phase::Running(Writer::start(*store, bytes as usize));
-        if let Some(step) = found {
+        self.phase = Phase::Running(Writer::start(*store, more, bytes as usize));
+        if let Some(step) = step {
             self.step = step;
             if let Some(advisor) = &mut self.advisor {
                 advisor.restored();
@@ -200,54 +204,14 @@ impl SavedRun {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    fn restore_with(&self, store: &mut Store, state: &mut [Named<'_>]) -> Result<Option<u64>, RunError> {
-        // A state that cannot be saved is an error at the beginning.
-        header_of(state)?;
-        let StoreAndOthers { restored, mut others } = self.agree(store)?;
-        let found = restored.from.zip(restored.folder.as_deref());
-        let checked = match found {
-            Some((_, folder)) => checked(folder, state).map(Some),
-            None => Ok(None),
-        };
-        let agreed = all_fit(self.options.store.rank, others.as_mut(), checked);
-        let file = match agreed {
-            Ok(file) => file,
-            Err(error) => {
-                if let Some((held, _)) = found.filter(|_| error.is_mismatch()) {
-                    store.forget_restart(held.generation)?;
-                }
-                return Err(error);
-            }
-        };
-        if let (Some((file, indices)), Some((held, folder))) = (file, found) {
-            let read = file.read_into(state, &indices);
-            read.map_err(|source| RunError::Unreadable {
-                path: folder.join(STATE_FILE),
-                source,
-            })?;
-            return Ok(Some(held.step));
-        }
-        Ok(None)
-    }
-
-    fn agree(&self, store: &mut Store) -> Result<StoreAndOthers, RunError> {
+    fn restore_with(&self, store: &mut Store, state: &mut [Named<'_>]) -> Result<Begun, RunError> {
         let own = &self.options.store;
-        let mut others: Box<dyn Coordination> = match (own.ranks, own.decided) {
-            (1, _) | (_, Some(_)) => Box::new(Alone),
-            _ => {
-                let start = self.options.start()?;
-                let patience = self.options.patience;
-                Box::new(SharedDirectory::new(
-                    &own.directory,
-                    &start,
-                    own.rank,
-                    own.ranks,
-                    patience,
-                ))
-            }
-        };
-        let restored = store.restore(others.as_mut())?;
-        Ok(StoreAndOthers { restored, others })
+        if own.ranks == 1 {
+            return restore(store, &mut Alone, state);
+        }
+        let (start, patience) = (self.options.start()?, self.options.patience);
+        let mut others = SharedDirectory::new(&own.directory, &start, own.rank, own.ranks, patience);
+        restore(store, &mut others, state)
     }
 
     fn end_step(&mut self, steps: u64, state: &mut [Named<'_>]) -> Result<(), RunError> {
@@ -334,41 +298,5 @@ impl SavedRun {
         if let Err(error) = saved.and(retired) {
             self.failure = Some(error.into());
         }
-    }
-}
-
-struct StoreAndOthers {
-    restored: Restored,
-    others: Box<dyn Coordination>,
-}
-
-/// A file that fits the state, and where its parts are.
-type Fitting = (StateFile, Vec<usize>);
-
-fn checked(folder: &Path, state: &[Named<'_>]) -> Result<Fitting, RunError> {
-    let file = StateFile::open(&folder.join(STATE_FILE))?;
-    let indices = file.matching(state)?;
-    Ok((file, indices))
-}
-
-/// Restores on all ranks or on none.
-fn all_fit(
-    rank: u32,
-    others: &mut dyn Coordination,
-    own: Result<Option<Fitting>, RunError>,
-) -> Result<Option<Fitting>, RunError> {
-    let text = own.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    let said = others.share(text.as_bytes());
-    let own = own?;
-    let wrong = said?
-        .into_iter()
-        .enumerate()
-        .find(|(other, text)| *other != rank as usize && !text.is_empty());
-    match wrong {
-        None => Ok(own),
-        Some((other, text)) => Err(RunError::OtherRank {
-            rank: other as u32,
-            text: String::from_utf8_lossy(&text).into_owned(),
-        }),
     }
 }

@@ -54,9 +54,11 @@ enum Content<'a> {
         element: &'a str,
         item: u32,
         shape: Cow<'a, [u64]>,
+        is_partitioned: bool,
         bytes: &'a mut [u8],
     },
-    Value(&'a mut SavedValue),
+    /// A value that is marked as partitioned is refused.
+    Value(&'a mut SavedValue, bool),
 }
 
 impl<'a> Named<'a> {
@@ -80,7 +82,7 @@ impl<'a> Named<'a> {
     pub fn value(name: &'a str, value: &'a mut SavedValue) -> Self {
         Self {
             name,
-            content: Content::Value(value),
+            content: Content::Value(value, false),
         }
     }
 
@@ -92,9 +94,24 @@ impl<'a> Named<'a> {
                 element,
                 item,
                 shape: Cow::Borrowed(shape),
+                is_partitioned: false,
                 bytes,
             },
         }
+    }
+
+    /// Marks an array whose rows, along the first axis, are distributed over the ranks: rank 0 has the first ones.
+    /// It can be restored on any number of ranks and with any distribution, if the numbers of rows of all ranks
+    /// have the same sum and the other axes are the same. All ranks have to mark it.
+    ///
+    /// Numbers, values and arrays without a mark are restored on another number of ranks only if all ranks saved
+    /// the same content. A value, or an array without an axis, that is marked is an error when it is restored or
+    /// saved.
+    #[must_use]
+    pub fn partitioned(mut self) -> Self {
+        let (Content::Array { is_partitioned, .. } | Content::Value(_, is_partitioned)) = &mut self.content;
+        *is_partitioned = true;
+        self
     }
 
     fn shaped<T: StateElement>(name: &'a str, data: &'a mut [T], shape: Cow<'a, [u64]>) -> Self {
@@ -104,6 +121,7 @@ impl<'a> Named<'a> {
                 element: T::NAME,
                 item: size_of::<T>() as u32,
                 shape,
+                is_partitioned: false,
                 bytes: bytemuck::cast_slice_mut(data),
             },
         }
@@ -115,17 +133,26 @@ impl<'a> Named<'a> {
                 element,
                 item,
                 shape,
+                is_partitioned,
                 bytes,
             } => {
                 let entry = StateEntry::array(self.name, element, *item, shape)?;
                 match entry.bytes() == bytes.len() as u64 {
+                    true if *is_partitioned => entry.partitioned(),
                     true => Ok(entry),
                     false => Err(StateHeaderError::Shape {
                         name: self.name.into(),
                     }),
                 }
             }
-            Content::Value(value) => StateEntry::value(self.name, &value.kind, value.bytes.len() as u64),
+            Content::Value(value, is_partitioned) => {
+                let entry = StateEntry::value(self.name, &value.kind, value.bytes.len() as u64)?;
+                if *is_partitioned {
+                    entry.partitioned()
+                } else {
+                    Ok(entry)
+                }
+            }
         }
     }
 
@@ -133,7 +160,7 @@ impl<'a> Named<'a> {
     pub(super) fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::Array { bytes, .. } => bytes,
-            Content::Value(value) => &value.bytes,
+            Content::Value(value, _) => &value.bytes,
         }
     }
 
@@ -141,7 +168,7 @@ impl<'a> Named<'a> {
     pub(super) fn room(&mut self, saved: &StateEntry) -> &mut [u8] {
         match &mut self.content {
             Content::Array { bytes, .. } => bytes,
-            Content::Value(value) => {
+            Content::Value(value, _) => {
                 saved.element().clone_into(&mut value.kind);
                 value.bytes = vec![0; saved.bytes() as usize];
                 &mut value.bytes

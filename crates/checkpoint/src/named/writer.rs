@@ -53,10 +53,12 @@ pub(super) struct Written {
 
 impl Writer {
     /// Starts the thread, which makes a buffer of so many bytes while the program computes.
-    pub(super) fn start(store: Store, bytes: usize) -> Self {
+    ///
+    /// Old generations are removed also from `more`, which nobody saves to.
+    pub(super) fn start(store: Store, more: Vec<Store>, bytes: usize) -> Self {
         let (orders, ordered) = channel();
         let (tell, done) = channel();
-        let thread = thread::spawn(move || serve(store, bytes, &ordered, &tell));
+        let thread = thread::spawn(move || serve(store, more, bytes, &ordered, &tell));
         Self {
             orders: Some(orders),
             done,
@@ -120,7 +122,13 @@ impl Drop for Writer {
     }
 }
 
-fn serve(mut store: Store, bytes: usize, ordered: &Receiver<Order>, tell: &Sender<Done>) {
+fn serve(
+    mut store: Store,
+    mut more: Vec<Store>,
+    bytes: usize,
+    ordered: &Receiver<Order>,
+    tell: &Sender<Done>,
+) {
     let made = Done {
         buffer: touched(bytes),
         written: None,
@@ -131,7 +139,7 @@ fn serve(mut store: Store, bytes: usize, ordered: &Receiver<Order>, tell: &Sende
     while let Ok(Order { step, level, buffer }) = ordered.recv() {
         let saved = commit(&mut store, step, level, &buffer);
         let retired = match &saved {
-            Ok(_) => store.retire().map(drop),
+            Ok(_) => retire(&mut store, &mut more),
             Err(_) => Ok(()),
         };
         let written = Some(Written {
@@ -143,6 +151,18 @@ fn serve(mut store: Store, bytes: usize, ordered: &Receiver<Order>, tell: &Sende
             return;
         }
     }
+}
+
+fn retire(store: &mut Store, more: &mut Vec<Store>) -> Result<(), StoreError> {
+    if more.is_empty() {
+        return store.retire().map(drop);
+    }
+    let complete = store.complete_here()?;
+    for store in more.iter_mut().chain([store]) {
+        store.retire_beyond(&complete)?;
+    }
+    more.retain(|other| other.newest().is_some());
+    Ok(())
 }
 
 fn commit(store: &mut Store, step: u64, level: Level, buffer: &[u8]) -> Result<u64, StoreError> {

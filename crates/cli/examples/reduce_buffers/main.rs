@@ -95,6 +95,9 @@ fn rounds(job: &Job, victim: Rank) -> Result<(), Failure> {
                 return Err(format!("the result of round {round} is wrong").into());
             }
             println!("round: {round}");
+        } else if round == LAST_OF_VICTIM && outcome.receipt.root == victim && me == left[0] {
+            // The victim had the result by the time that it was killed.
+            println!("round: {round} at the victim");
         }
     }
     println!("moves: {moves}");

@@ -1,10 +1,8 @@
 //! A drawing of times over lengths, both on logarithmic scales.
 
+use ropewalk_plot::{Anchor, Axis, Frame, Picture, WIDTH, colour};
+
 use super::{beside::Latencies, rows::Row};
-use crate::{
-    page::WIDTH,
-    plot::{Anchor, Axis, Frame, Picture, colour},
-};
 
 /// The points of one call or program.
 #[derive(Clone, Debug, PartialEq)]

@@ -42,6 +42,10 @@ pub(super) enum Safety {
     None,
     /// That of its process: the agent of the host has a copy
     Process,
+    /// That of its host: another host has a copy, made meanwhile
+    Host,
+    /// That of its host, from the moment on when it counts: it waits for the copy
+    HostAcknowledged,
 }
 
 impl Task {
@@ -55,6 +59,10 @@ impl Task {
             protection: match self.protection {
                 Safety::None => Protection::None,
                 Safety::Process => Protection::Process,
+                Safety::Host | Safety::HostAcknowledged => Protection::Hosts {
+                    copies: 1,
+                    acknowledged: self.protection == Safety::HostAcknowledged,
+                },
             },
             ..ReduceOptions::default()
         }

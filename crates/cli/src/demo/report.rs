@@ -2,8 +2,10 @@
 
 use std::{fmt::Write, time::Duration};
 
+use ropewalk_plot::escaped;
+
 use super::{
-    super::page::{escaped, page},
+    super::page::page,
     seconds,
     timeline::{Window, draw},
     watched_run::WatchedRun,

@@ -4,11 +4,9 @@ use std::{fmt::Write, time::Duration};
 
 use ropewalk_fabric::{SpanKind, TraceEvent};
 use ropewalk_names::Rank;
+use ropewalk_plot::{WIDTH, escaped};
 
-use super::{
-    super::page::{TimeAxis, WIDTH, escaped},
-    watched_run::WatchedRun,
-};
+use super::{super::page::TimeAxis, watched_run::WatchedRun};
 
 /// A part of a run: from when to when, in nanoseconds.
 #[derive(Clone, Copy, Debug)]

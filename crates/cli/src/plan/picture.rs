@@ -1,11 +1,9 @@
 //! The picture of a plan: the overhead over the time between two saves, with the policies on it.
 
+use ropewalk_plot::{Anchor, Axis, BADGE_RADIUS, Frame, Picture, Point, TimeUnit, WIDTH, label};
+
 use super::{
-    super::{
-        page::WIDTH,
-        plot::{Anchor, Axis, BADGE_RADIUS, Frame, Picture, Point, TimeUnit, label},
-        times::{part, shown, with_seconds},
-    },
+    super::times::{part, shown, with_seconds},
     Answer, Row, whole,
 };
 

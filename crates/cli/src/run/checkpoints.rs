@@ -177,7 +177,10 @@ impl Bookkeeper {
 fn told(found: Result<Found, SupervisorError>) -> anyhow::Result<Found> {
     let found = match found {
         Err(error @ SupervisorError::OtherRanks { saved, .. }) => {
-            bail!("{error}: start it with -n {saved}, or give another folder to --checkpoint")
+            bail!(
+                "{error}: start it with -n {saved}, or give another folder to --checkpoint; only named arrays that \
+                 are partitioned go on with another number"
+            )
         }
         found => found?,
     };

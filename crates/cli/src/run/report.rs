@@ -4,9 +4,10 @@ use std::{collections::BTreeSet, fmt::Write, time::Duration};
 
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
+use ropewalk_plot::{WIDTH, escaped};
 
 use super::{
-    super::page::{TimeAxis, WIDTH, escaped, page},
+    super::page::{TimeAxis, page},
     record::{Life, Record},
     summary,
 };

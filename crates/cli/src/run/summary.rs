@@ -4,11 +4,12 @@ use std::{fmt::Write, path::PathBuf, time::Duration};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use ropewalk_checkpoint::{Account, Costs, Totals};
+use ropewalk_plot::WIDTH;
 use serde_json::{Value, json};
 
 use super::{
     super::{
-        page::{TimeAxis, WIDTH},
+        page::TimeAxis,
         times::{part, shown},
     },
     saving::Saving,

@@ -7,7 +7,7 @@ use std::{
     str::FromStr,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -37,17 +37,20 @@ pub struct TablePlace {
     area_size: u64,
 }
 
-/// The memory. Nothing that is read from it is to be believed.
-#[derive(Debug)]
+/// The memory of the table of all processes, or of a group of them. Nothing that is read from it is to be believed.
+#[derive(Clone, Debug)]
 pub(super) struct TableMemory {
     mapping: Arc<SharedMapping>,
     layout: Layout,
+    /// Where the section begins.
+    begin: usize,
     /// Of the process that made it, for the others.
-    descriptor: OwnedFd,
+    descriptor: Arc<OwnedFd>,
     mark: u64,
 }
 
-/// Where all is in a table of so many rows: words of all, rows, the words of shared work, records, areas.
+/// Where all is in a table of so many rows: sections and then areas. A section has words of all, rows, the words of
+/// shared work, records.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     rows: usize,
@@ -133,10 +136,11 @@ impl TableMemory {
         let memory = Self {
             mapping: Arc::new(mapping),
             layout,
-            descriptor,
+            begin: 0,
+            descriptor: Arc::new(descriptor),
             mark,
         };
-        memory.mark().store(mark, Ordering::SeqCst);
+        memory.name().store(mark, Ordering::SeqCst);
         Ok(memory)
     }
 
@@ -153,11 +157,12 @@ impl TableMemory {
         let memory = Self {
             mapping: Arc::new(mapping),
             layout,
-            descriptor,
+            begin: 0,
+            descriptor: Arc::new(descriptor),
             mark: place.mark,
         };
         // Processes of another container have numbers of their own.
-        match memory.mark().load(Ordering::SeqCst) == place.mark {
+        match memory.name().load(Ordering::SeqCst) == place.mark {
             true => Ok(memory),
             false => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -183,25 +188,83 @@ impl TableMemory {
         self.layout.area_size
     }
 
-    fn mark(&self) -> &AtomicU64 {
+    /// The section of the group with this name and these rows. One that has none gets the first that
+    /// is free: sections are not freed, so all processes find the same.
+    pub(super) fn section(&self, name: u64, rows: &[usize]) -> Option<Self> {
+        if name == 0 {
+            return None;
+        }
+        let claimed = (1..SECTIONS)
+            .map(|section| self.of_section(section))
+            .find(|found| {
+                let word = found.name();
+                let is_claimed = word.compare_exchange(0, name, Ordering::SeqCst, Ordering::SeqCst);
+                is_claimed.err().is_none_or(|other| other == name)
+            })?;
+        // All processes of the group write the same.
+        for (at, row) in rows.iter().enumerate() {
+            claimed.member(at).store(*row as u8, Ordering::Relaxed);
+        }
+        claimed.members().store(rows.len() as u64, Ordering::SeqCst);
+        Some(claimed)
+    }
+
+    /// The sections of groups that may have posted something, with names and rows.
+    pub(super) fn sections(&self) -> impl Iterator<Item = (u64, Vec<usize>, Self)> {
+        let claimed = (1..SECTIONS).map(|section| {
+            let found = self.of_section(section);
+            let rows = found
+                .members()
+                .load(Ordering::SeqCst)
+                .min(self.layout.rows as u64);
+            let members = (0..rows as usize).map(|at| found.member(at).load(Ordering::Relaxed).into());
+            (found.name().load(Ordering::SeqCst), members.collect(), found)
+        });
+        claimed
+            .take_while(|(name, ..)| *name != 0)
+            .filter(|(_, rows, _): &(_, Vec<usize>, _)| !rows.is_empty())
+    }
+
+    fn of_section(&self, section: usize) -> Self {
+        Self {
+            begin: section * self.layout.section_size(),
+            ..self.clone()
+        }
+    }
+
+    /// The mark of the table, in the section of all; the name of the group in others, or 0 if there is none.
+    fn name(&self) -> &AtomicU64 {
         // SAFETY: an aligned word inside the mapping, which is never anything but an atomic.
-        unsafe { self.at(MARK).cast::<AtomicU64>().as_ref() }
+        unsafe { self.at(self.begin + NAME).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// The number of a group's rows, once they are known.
+    fn members(&self) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { self.at(self.begin + MEMBERS).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// The row in the section of all of a group's process.
+    fn member(&self, at: usize) -> &AtomicU8 {
+        // SAFETY: as above.
+        unsafe { self.at(self.begin + MEMBER_ROWS + at).cast::<AtomicU8>().as_ref() }
     }
 
     fn bell(&self) -> &AtomicU32 {
         // SAFETY: as above.
-        unsafe { self.at(BELL).cast::<AtomicU32>().as_ref() }
+        unsafe { self.at(self.begin + BELL).cast::<AtomicU32>().as_ref() }
     }
 
     /// The number of processes' threads that sleep, or were killed while they did.
     pub(super) fn sleepers(&self) -> &AtomicU32 {
         // SAFETY: as above.
-        unsafe { self.at(SLEEPERS).cast::<AtomicU32>().as_ref() }
+        unsafe { self.at(self.begin + SLEEPERS).cast::<AtomicU32>().as_ref() }
     }
 
     pub(super) fn row(&self, row: usize) -> &Row<AtomicU64> {
+        let offset = self.begin + self.layout.row(row);
         // SAFETY: as above; a row is made of atomics, and any bytes are some.
-        unsafe { self.at(self.layout.row(row)).cast::<Row<AtomicU64>>().as_ref() }
+        unsafe { self.at(offset).cast::<Row<AtomicU64>>().as_ref() }
     }
 
     pub(super) fn rows(&self, rows: usize) -> impl Iterator<Item = &Row<AtomicU64>> {
@@ -243,7 +306,7 @@ impl TableMemory {
     /// The words of the work on a call.
     pub(super) fn chunks(&self, number: u64) -> &Chunks<AtomicU64> {
         let place = (number % PLACES as u64) as usize;
-        let offset = self.layout.chunks() + place * CHUNKS_SIZE;
+        let offset = self.begin + self.layout.chunks() + place * CHUNKS_SIZE;
         // SAFETY: as for a row.
         unsafe { self.at(offset).cast::<Chunks<AtomicU64>>().as_ref() }
     }
@@ -290,7 +353,7 @@ impl TableMemory {
         let begin = into.len();
         let length = CALL_SIZE_MAX.min(self.head(row, number).call_length as usize);
         into.resize(begin + length, 0);
-        let at = self.layout.record(row, number) + CALL;
+        let at = self.record_at(row, number) + CALL;
         self.read(at, &mut into[begin..]);
     }
 
@@ -318,7 +381,7 @@ impl TableMemory {
         let long = self.area_range(head.data_at, head.data_length);
         long.unwrap_or_else(|| {
             let length = DATA_SIZE_MAX.min(head.data_length as usize);
-            (self.layout.record(row, number) + DATA, length)
+            (self.record_at(row, number) + DATA, length)
         })
     }
 
@@ -358,7 +421,11 @@ impl TableMemory {
     }
 
     fn record(&self, row: usize, number: u64) -> NonNull<u8> {
-        self.at(self.layout.record(row, number))
+        self.at(self.record_at(row, number))
+    }
+
+    fn record_at(&self, row: usize, number: u64) -> usize {
+        self.begin + self.layout.record(row, number)
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
@@ -398,6 +465,7 @@ impl FromStr for TablePlace {
     }
 }
 
+/// Places are from the beginning of a section, those of areas from the beginning of the table.
 impl Layout {
     fn row(self, row: usize) -> usize {
         ROWS + row * ROW_SIZE
@@ -412,8 +480,12 @@ impl Layout {
         self.chunks() + PLACES * CHUNKS_SIZE + place * RECORD_SIZE
     }
 
-    fn areas(self) -> usize {
+    fn section_size(self) -> usize {
         self.record(self.rows, 0).next_multiple_of(PAGE)
+    }
+
+    fn areas(self) -> usize {
+        SECTIONS * self.section_size()
     }
 
     fn size(self) -> usize {
@@ -461,10 +533,14 @@ pub(super) const CALL_SIZE_MAX: usize = 504;
 pub(super) const DATA_SIZE_MAX: usize = 8192;
 /// The first that can be had is the size of each process's memory for long data. Only what is touched takes memory.
 const AREA_SIZES: [usize; 4] = [64 << 30, 4 << 30, 256 << 20, 0];
-const MARK: usize = 0;
+/// The section of all processes, and those of 32 groups. What is not used takes no memory.
+pub(super) const SECTIONS: usize = 33;
+const NAME: usize = 0;
+const MEMBERS: usize = 64;
 const BELL: usize = 128;
 const SLEEPERS: usize = 256;
-const ROWS: usize = 384;
+const MEMBER_ROWS: usize = 384;
+const ROWS: usize = MEMBER_ROWS + super::CallTable::ROWS_MAX;
 const ROW_SIZE: usize = size_of::<Row<AtomicU64>>();
 const CHUNKS_SIZE: usize = size_of::<Chunks<AtomicU64>>();
 /// A record: its head, the call, the data.

@@ -59,7 +59,7 @@ fn records_are_what_was_posted() {
             scope.spawn(move || run(own, table));
         }
     });
-    assert_eq!(tables[0].posted(2), CALLS);
+    assert_eq!(tables[0].view.posted(2), CALLS);
 }
 
 /// A place is not used again before all have read the record in it, and calls are posted in their order.
@@ -101,7 +101,7 @@ fn a_closed_row_gets_nothing() {
             tables[0].wait(in_a_minute(), || tables[0].state(1) == CallState::Open);
             tables[0].state(1)
         });
-        while tables[0].memory.sleepers().load(Ordering::SeqCst) == 0 {
+        while tables[0].view.memory.sleepers().load(Ordering::SeqCst) == 0 {
             thread::yield_now();
         }
         tables[0].close(1);
@@ -124,9 +124,9 @@ fn it_is_known_who_has_the_table() {
     let wrong = place.replace(&mark_of(&place), &mark_of(&other));
     let wrong: TablePlace = wrong.parse().unwrap();
     assert!(CallTable::open(&wrong, 2, 1).is_err());
-    assert_eq!(first.not_joined().collect::<Vec<_>>(), [1]);
+    assert!(!first.is_shared());
     let second = CallTable::open(&place.parse().unwrap(), 2, 1).unwrap();
-    assert_eq!(second.not_joined().count(), 0);
+    assert!(second.is_shared());
 }
 
 /// Long data and a common result stand in memory that all have, and it is free again when all have finished.
@@ -207,4 +207,63 @@ fn chunks_of_a_call_are_claimed_once() {
         assert!(claimed.into_iter().eq(0..COUNT));
         assert!(tables[0].are_chunks_finished(number, COUNT));
     }
+}
+
+/// A group has rows of its own order, apart from those of all and of other groups, and all find the same section.
+#[test]
+fn groups_have_sections() {
+    let tables = tables(4);
+    let [first, second] = [&[3, 1][..], &[2, 1, 0]];
+    assert!(tables[0].section(7, first).is_none());
+    assert!(tables[0].section(0, second).is_none());
+    let ours: Vec<_> = first
+        .iter()
+        .map(|row| tables[*row].section(7, first).unwrap())
+        .collect();
+    let theirs: Vec<_> = second
+        .iter()
+        .map(|row| tables[*row].section(8, second).unwrap())
+        .collect();
+    assert_eq!(tables[1].post(0, &short(b"all", b"")), Post::Done);
+    assert_eq!(ours[1].post(0, &short(b"ours", b"")), Post::Done);
+    assert_eq!(theirs[1].post(0, &short(b"theirs", b"")), Post::Done);
+    assert_eq!(read(&ours[0], 1, 0).0, b"ours");
+    assert_eq!(read(&theirs[2], 1, 0).0, b"theirs");
+    assert_eq!(read(&tables[3], 1, 0).0, b"all");
+    ours[0].close(1);
+    assert_eq!(ours[1].post(1, &EMPTY), Post::Closed);
+    assert_eq!(theirs[1].post(1, &EMPTY), Post::Done);
+    // Also those see a section that are not of its group.
+    let seen: Vec<_> = tables[2].sections().collect();
+    let names: Vec<_> = seen.iter().map(|seen| (seen.name, &seen.members[..])).collect();
+    assert_eq!(names, [(7, first), (8, second)]);
+    assert_eq!((seen[0].rows.posted(0), seen[0].rows.posted(1)), (0, 1));
+}
+
+/// A section is shared when all processes have the table, also those outside the group: they look after the lost.
+#[test]
+fn a_section_is_shared_by_all() {
+    let first = CallTable::create(3).unwrap();
+    let open = |own| CallTable::open(&first.place(), 3, own).unwrap();
+    let second = open(1);
+    let section = second.section(7, &[1, 0]).unwrap();
+    assert!(!section.is_shared());
+    let _third = open(2);
+    assert!(section.is_shared());
+}
+
+/// When all sections are in use the next group has none, for any process.
+#[test]
+fn sections_are_limited() {
+    let tables = tables(2);
+    let names = 1..=2 * memory::SECTIONS as u64;
+    let served = |own: usize| -> Vec<bool> {
+        let sections = names.clone().map(|name| tables[own].section(name, &[0, 1]));
+        sections.map(|section| section.is_some()).collect()
+    };
+    assert_eq!(served(0), served(1));
+    assert_eq!(
+        served(0).iter().filter(|served| **served).count(),
+        memory::SECTIONS - 1
+    );
 }

@@ -32,6 +32,9 @@ pub struct Call {
     pub on_loss: OnLoss,
     /// The answer to the loss of the root.
     pub on_root_loss: OnRootLoss,
+    /// The session is another way to the end of the one that has the same number in this group. It has a result only if
+    /// all ranks call for it, and ends without one as soon as that other one is called for.
+    pub gives_way_to: Option<u64>,
 }
 
 /// The contributions of a collective, and how they make its result.

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Call, Contributions, End, Failure, GiveUp, Member, OnLoss, OnRootLoss, Order, PlanId, Roster, Session,
-    ShareId, Site, Standing, Term, Token, View, detours::Detours, spreading::Spread,
+    ShareId, Site, Standing, Term, Token, View, detours::Detours, pace::Pace, spreading::Spread,
 };
 use crate::{
     canary::{Canary, is_put_back},
@@ -29,6 +29,8 @@ pub(super) struct Collective {
     places: BTreeMap<Site, Member>,
     /// The sites that have told what they hold. A copy may be told of before the rank that it is of.
     called: BTreeSet<Site>,
+    /// Sites outside the group: they want to know the end, whatever they hold.
+    asking: BTreeSet<Site>,
     /// Something may be lost since it was looked last.
     has_unheeded: bool,
     /// The tokens of the contributions that were announced, and the sites that hold them, the best first.
@@ -42,6 +44,7 @@ pub(super) struct Collective {
     deadline: Option<Duration>,
     plans: u32,
     pub(super) detours: Detours,
+    pace: Pace,
     roster: Roster,
     next_share: u32,
     /// Sites that had a part in plans before the roster changed.
@@ -89,6 +92,7 @@ impl Collective {
             ranks,
             has_unheeded: true,
             called: BTreeSet::new(),
+            asking: BTreeSet::new(),
             originals: BTreeMap::new(),
             chunking: None,
             shares: BTreeMap::new(),
@@ -96,12 +100,18 @@ impl Collective {
             deadline: None,
             plans: 0,
             detours: Detours::default(),
+            pace: Pace::default(),
             roster,
             next_share: 0,
             former: BTreeSet::new(),
             spread: Spread::default(),
             rows: Vec::new(),
         }
+    }
+
+    /// The call, as the first rank made it.
+    pub(super) fn call(&self) -> &Call {
+        &self.call
     }
 
     /// The site of the root.
@@ -141,6 +151,11 @@ impl Collective {
         std::mem::take(&mut self.rows)
     }
 
+    /// The sites that hold something, or only want to know the end.
+    pub(super) fn to_be_told(&self) -> impl Iterator<Item = Site> {
+        self.sites().chain(self.asking.iter().copied())
+    }
+
     /// The sites that hold something.
     pub(super) fn sites(&self) -> impl Iterator<Item = Site> {
         self.originals
@@ -161,8 +176,15 @@ impl Collective {
         are_enclosed: bool,
     ) -> Option<End> {
         let place = self.places.get(&from).copied();
-        let caller = place.or(originals.first().map(|(member, _)| *member))?;
-        if *call != self.call || !self.is_valid() {
+        if place.is_none() {
+            self.asking.insert(from);
+        }
+        let caller = place.or(originals.first().map(|(member, _)| *member));
+        if !self.is_valid() {
+            return Some(End::Mismatch(caller.unwrap_or(Member(0))));
+        }
+        let caller = caller?;
+        if *call != self.call {
             return Some(End::Mismatch(caller));
         }
         self.called.insert(from);
@@ -265,7 +287,8 @@ impl Collective {
         let missing = self.missing_ranks();
         let makes_one =
             |rank: &Member| !self.call.contributions.are_shared() && self.members().contains(&rank.0);
-        let is_needed = |rank: &Member| makes_one(rank) || *rank == self.roster.root;
+        let is_needed =
+            |rank: &Member| makes_one(rank) || *rank == self.roster.root || self.call.gives_way_to.is_some();
         let gone = missing.iter().find_map(|rank| {
             Some((*rank, left.get(&self.site_of(*rank))?)).filter(|(rank, _)| is_needed(rank))
         });
@@ -315,14 +338,14 @@ impl Collective {
             }
             return None;
         }
-        let are_all_here = self.are_all_here();
+        let have_all_holders = self.have_all_holders();
         let may_be_shared = self.call.contributions.are_shared() && !have_all_called;
-        if are_all_here && !may_be_shared {
+        if have_all_holders && self.are_all_here(view) && !may_be_shared {
             self.plan_newcomers(view);
             return None;
         }
         // The bracketing has a place for each member.
-        if (self.order() == Order::Any || are_all_here) && self.deadline.is_none() {
+        if (self.order() == Order::Any || have_all_holders) && self.deadline.is_none() {
             // Twice as long each time: whoever comes one by one does not cause a plan each.
             let patience = match self.call.contributions {
                 // Whoever comes too late is given nothing to do.
@@ -334,8 +357,18 @@ impl Collective {
         None
     }
 
+    /// Says if nobody is about to tell of a contribution of its own: a copy elsewhere may be known first, and would be
+    /// read where nobody folds.
+    fn are_all_here(&self, view: &View) -> bool {
+        let is_here = |member: &Member| {
+            let rank = self.site_of(*member);
+            self.called.contains(&rank) || view.lost.contains(&rank)
+        };
+        self.call.contributions.are_shared() || self.newcomers.iter().all(is_here)
+    }
+
     /// Says if each contribution is in a share, or can be planned with.
-    fn are_all_here(&self) -> bool {
+    fn have_all_holders(&self) -> bool {
         self.newcomers.len() + self.members_in_shares() == self.counted()
             && self.newcomers.iter().all(|member| self.has_holder(*member))
     }
@@ -355,8 +388,9 @@ impl Collective {
     pub(super) fn begin_without_late(&mut self, view: &View) {
         self.deadline = None;
         let may_begin = match self.call.contributions {
-            Contributions::Shared(_) => self.called.contains(&self.root()) && self.are_all_here(),
-            _ => self.has_holder(self.roster.root),
+            Contributions::Shared(_) => self.called.contains(&self.root()) && self.have_all_holders(),
+            // A copy may be lost after the deadline was set, and the bracketing has a place for each member.
+            _ => self.has_holder(self.roster.root) && (self.order() == Order::Any || self.have_all_holders()),
         };
         let may_begin = may_begin && self.newcomers.iter().any(|member| self.has_holder(*member));
         if may_begin {
@@ -377,6 +411,14 @@ impl Collective {
     /// Answers what the losses so far mean: an error, another root, or fewer members.
     fn heed_losses(&mut self, view: &View) -> Option<End> {
         self.has_unheeded = false;
+        if self.call.gives_way_to.is_some()
+            && let Some(lost) = self
+                .missing_ranks()
+                .into_iter()
+                .find(|rank| view.lost.contains(&self.site_of(*rank)))
+        {
+            return Some(End::Lost(vec![lost]));
+        }
         if view.lost.contains(&self.root()) {
             let lives = |rank: &Member| !view.lost.contains(&self.site_of(*rank));
             let next = match self.call.on_root_loss {
@@ -469,12 +511,6 @@ impl Collective {
     pub(super) fn heed(&mut self, view: &View, now: Duration) -> Option<End> {
         self.has_unheeded = true;
         self.consider(view, now)
-    }
-
-    /// Some sites are far slower than they counted when the plans were made.
-    pub(super) fn go_around_slow(&mut self, view: &View, fallen: &BTreeSet<Site>) {
-        self.replan(view, |share| !share.sites.is_disjoint(fallen));
-        self.spread.go_around_slow(fallen);
     }
 
     /// A new seat learns from a site which roster was decided last and, from the root, what it has merged.

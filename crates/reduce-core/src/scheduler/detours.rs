@@ -38,6 +38,23 @@ impl Troubles {
         }
     }
 
+    /// The host of each site that is on a known one.
+    pub(super) fn hosts(&self) -> &BTreeMap<Site, u64> {
+        &self.hosts
+    }
+
+    /// Says if what two sites send each other passes no link, though others' does.
+    pub(super) fn are_beside(&self, one: Site, other: Site) -> bool {
+        let host = self.hosts.get(&one);
+        self.sites.len() > 1 && host.is_some() && host == self.hosts.get(&other)
+    }
+
+    /// The sites on the host of a site.
+    pub(super) fn on_host_of(&self, site: Site) -> impl Iterator<Item = Site> {
+        let host = self.hosts.get(&site).and_then(|host| self.sites.get(host));
+        host.into_iter().flatten().copied()
+    }
+
     /// Pairs of sites that do not reach each other, in both orders.
     pub(super) fn broken(&self) -> &BTreeSet<(Site, Site)> {
         &self.broken
@@ -303,6 +320,8 @@ mod tests {
                 order,
                 contributions: Contributions::Each,
                 broken: &broken,
+                hosts: &BTreeMap::new(),
+                ring: None,
                 costs: Costs { latency: 1e-4, per_chunk: 1e-5, rate: 50e6 },
             };
             let chunking = Chunking { bytes: 1 << 20, blocks: 1, chunk_bytes: 1 << 14, classes };

@@ -39,6 +39,10 @@ impl Spread {
         self.is_stale |= self.is_current(plan);
     }
 
+    pub(super) fn receives(&self, site: Site) -> bool {
+        self.receivers.contains(&site)
+    }
+
     /// Some sites are far slower than they counted.
     pub(super) fn go_around_slow(&mut self, fallen: &BTreeSet<Site>) {
         self.is_stale |= !self.receivers.is_disjoint(fallen);

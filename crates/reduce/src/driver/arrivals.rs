@@ -320,6 +320,8 @@ impl ProgressThread {
         if let Some(running) = self.running.get_mut(&chunk.session)
             && let Some(place) = self.worker.place(chunk)
         {
+            let now = self.origin.elapsed();
+            self.rates.handle_received(now, memory.len() as u64);
             running.put(place, memory);
             self.worker.handle_chunk(chunk);
         }

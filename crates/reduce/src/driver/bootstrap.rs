@@ -1,6 +1,7 @@
 //! How the processes of a job find each other.
 
 use std::{
+    collections::BTreeMap,
     env::{self, VarError},
     sync::Arc,
     time::Duration,
@@ -26,8 +27,8 @@ pub(super) struct Bootstrapped {
     pub(super) addresses: Vec<Address>,
     /// The hosts of all ranks.
     pub(super) hosts: Vec<HostMark>,
-    /// The table of calls, if all ranks are on one host.
-    pub(super) calls: Option<CallTable>,
+    /// The table of calls of this host's ranks, and the hosts of all.
+    pub(super) calls: Option<(CallTable, Vec<HostMark>)>,
 }
 
 /// Ranks of one host have the same one.
@@ -37,6 +38,13 @@ pub(super) struct HostMark(u64);
 impl HostMark {
     pub(super) fn number(self) -> u64 {
         self.0
+    }
+
+    /// The ranks of a rank's host, ascending.
+    pub(super) fn ranks_beside(rank: Rank, marks: &[Self]) -> Vec<Rank> {
+        let ranks = marks.iter().zip((0..).map(Rank));
+        let beside = ranks.filter(|(mark, _)| Some(*mark) == marks.get(rank.index()));
+        beside.map(|(_, rank)| rank).collect()
     }
 
     /// The mark of the host with this name.
@@ -80,22 +88,14 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         }
     };
     options.transports = transports_from_env()?;
+    // A wrong bit of a chunk that is too long for a message would be a wrong result.
+    options.bulk_checksum = true;
     let endpoint = ropewalk_rpc::bind(options)?;
-    let own_table = match rank {
-        Rank(0) if size as usize <= CallTable::ROWS_MAX => CallTable::create(size as usize).ok(),
-        _ => None,
-    };
-    if let (Some(pmi), Some(table)) = (&pmi, &own_table) {
-        pmi.put(KEY_OF_TABLE, table.place().to_string())?;
-    }
     let found = exchange_addresses(&pmi, (endpoint.address(), host), rank, size)?;
     let (addresses, mut hosts): (Vec<_>, Vec<HostMark>) = found.into_iter().unzip();
     let is_one_host = hosts.iter().all(|host| *host == hosts[0]);
-    let calls = match own_table {
-        Some(own) => Some(own).filter(|_| is_one_host),
-        None if is_one_host => open_table(&pmi, rank, size)?,
-        None => None,
-    };
+    let table = share_table(&pmi, rank, &hosts)?;
+    let calls = table.map(|table| (table, hosts.clone()));
     if link.is_none() && is_one_host {
         // No agent outlives a process: copies are of use on other ranks of the same host too.
         hosts = (0..u64::from(size)).map(HostMark).collect();
@@ -112,12 +112,42 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     })
 }
 
-/// The table of rank 0. A rank that cannot have it posts nothing, and the others do not wait for that.
-fn open_table(pmi: &Option<Client>, rank: Rank, size: u32) -> Result<Option<CallTable>, BootstrapError> {
-    let Some(pmi) = pmi else { return Ok(None) };
-    let place = pmi.get(KEY_OF_TABLE)?;
+/// The table of a rank's host, which the lowest rank there makes. One that cannot have it posts nothing, and the others
+/// do not wait for that. There is none if no two ranks are on one host.
+fn share_table(
+    pmi: &Option<Client>,
+    rank: Rank,
+    hosts: &[HostMark],
+) -> Result<Option<CallTable>, BootstrapError> {
+    let mut numbers = BTreeMap::<HostMark, usize>::new();
+    for host in hosts {
+        *numbers.entry(*host).or_default() += 1;
+    }
+    let most = numbers.values().copied().max().unwrap_or_default();
+    if most > CallTable::ROWS_MAX || most < 2 && numbers.len() > 1 {
+        return Ok(None);
+    }
+    let here = HostMark::ranks_beside(rank, hosts);
+    let own = here.iter().position(|beside| *beside == rank).unwrap_or_default();
+    let made = match own {
+        0 => CallTable::create(here.len()).ok(),
+        _ => None,
+    };
+    let Some(pmi) = pmi else { return Ok(made) };
+    if let Some(table) = &made {
+        pmi.put(&key_of_table(rank), table.place().to_string())?;
+    }
+    pmi.fence()?;
+    if own == 0 {
+        return Ok(made);
+    }
+    let place = pmi.get(&key_of_table(here[0]))?;
     let place: Option<TablePlace> = place.and_then(|place| place.parse().ok());
-    Ok(place.and_then(|place| CallTable::open(&place, size as usize, rank.index()).ok()))
+    Ok(place.and_then(|place| CallTable::open(&place, here.len(), own).ok()))
+}
+
+fn key_of_table(lowest: Rank) -> String {
+    format!("ropewalk-calls-{lowest}")
 }
 
 /// By which ways the ranks are to reach each other: those that the user names, or else all.
@@ -221,7 +251,6 @@ fn key_of_address(rank: Rank) -> String {
 const SILENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 const TRANSPORTS_VARIABLE: &str = "ROPEWALK_TRANSPORTS";
 const KEY_OF_SECRET: &str = "ropewalk-secret";
-const KEY_OF_TABLE: &str = "ropewalk-calls";
 
 /// Why a process could not join its job.
 #[derive(Debug, Error)]

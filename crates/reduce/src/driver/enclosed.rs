@@ -140,7 +140,16 @@ impl ProgressThread {
             ToScheduler::Standing { sessions, .. } => {
                 let ended = sessions.iter().filter(|standing| standing.end.is_some());
                 let result = |session| Some((session, self.ended.get(&session)?.result.clone()?));
-                ended.filter_map(|standing| result(standing.session)).collect()
+                let mut results: Vec<_> = ended.filter_map(|standing| result(standing.session)).collect();
+                let tables = self.shared.tables.as_ref();
+                let among_hosts = tables.map(|tables| tables.world.ended_among_hosts());
+                for (standing, result) in among_hosts.into_iter().flatten() {
+                    if !self.ended.contains(&standing.session) {
+                        results.extend(result.map(|result| (standing.session, result)));
+                        sessions.push(standing);
+                    }
+                }
+                results
             }
             _ => Vec::new(),
         }

@@ -1,7 +1,7 @@
 //! The end of a reduction on a rank: its memory is let go of, and its caller is told.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -35,7 +35,11 @@ impl ProgressThread {
             return;
         };
         self.copies.disown(&mut self.engine, self.shared.rank, session);
-        self.release(running.take_hold());
+        let hold = running.take_hold();
+        match &self.seat {
+            Some(seat) if seat.has_to_keep(session) => self.releases.keep(session, hold),
+            _ => self.release(hold),
+        }
         self.shared.set_failed(result.is_err());
         let rank = self.shared.rank;
         let signature = running.introduction.signature.as_ref();
@@ -71,7 +75,7 @@ impl ProgressThread {
     }
 
     pub(super) fn release(&mut self, hold: Option<(HoldId, Bytes)>) {
-        self.releases.0.extend(hold);
+        self.releases.due.extend(hold);
     }
 
     /// Lets go of memory that nobody needs any more, and completes the reductions that waited for that.
@@ -84,21 +88,39 @@ impl ProgressThread {
 /// The memory that the agent need not hold any longer and has not been told of yet. It is not used again before that:
 /// if this process dies, the agent must not serve the next contribution in place of this one.
 #[derive(Default)]
-pub(super) struct Releases(VecDeque<(HoldId, Bytes)>);
+pub(super) struct Releases {
+    due: VecDeque<(HoldId, Bytes)>,
+    /// Memory of sessions whose ends others may not have heard.
+    kept: BTreeMap<Session, (HoldId, Bytes)>,
+}
 
 impl Releases {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.due.is_empty()
+    }
+
+    fn keep(&mut self, session: Session, hold: Option<(HoldId, Bytes)>) {
+        self.kept.extend(hold.map(|hold| (session, hold)));
+    }
+
+    /// This rank leaves, and nobody waits for anything of it.
+    pub(super) fn let_go_of_all(&mut self) {
+        self.due.extend(std::mem::take(&mut self.kept).into_values());
+    }
+
+    /// Others have heard the end of a session.
+    pub(super) fn let_go(&mut self, session: Session) {
+        self.due.extend(self.kept.remove(&session));
     }
 
     /// Tells the agent, if it has room for that.
     fn send(&mut self, link: Option<&AgentLink>) {
-        while let Some((hold, _)) = self.0.front() {
+        while let Some((hold, _)) = self.due.front() {
             let sent = link.map(|link| link.send(&ToAgent::Release(*hold), None));
             if let Some(Err(AgentLinkError::Full)) = sent {
                 return;
             }
-            self.0.pop_front();
+            self.due.pop_front();
         }
     }
 }
@@ -222,7 +244,11 @@ mod tests {
             .into_read_only()
             .unwrap();
         let (lent, loan) = LentMemory::new(Arc::new(memory), 10);
-        let mut releases = Releases(VecDeque::from([(HoldId(3), Bytes::from_owner(lent))]));
+        let mut releases = Releases::default();
+        let session = Session { group: 1, call: 2 };
+        releases.keep(session, Some((HoldId(3), Bytes::from_owner(lent))));
+        assert!(releases.is_empty());
+        releases.let_go(session);
         releases.send(Some(&rank));
         assert!(!loan.is_over() && !releases.is_empty());
         while agent.receive::<ToAgent>().unwrap().is_some() {}

@@ -92,6 +92,10 @@ impl Group {
         &self.job
     }
 
+    pub(super) fn members(&self) -> &ProcessGroup {
+        &self.members
+    }
+
     pub(super) fn spare_memory(&self) -> &SpareMemory {
         &self.job.spare_memory
     }
@@ -526,7 +530,7 @@ impl Group {
         }
     }
 
-    fn members_if_not_all(&self) -> Option<ProcessGroup> {
+    pub(super) fn members_if_not_all(&self) -> Option<ProcessGroup> {
         (!self.is_world()).then(|| self.members.clone())
     }
 

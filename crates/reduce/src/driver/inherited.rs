@@ -14,6 +14,7 @@ use ropewalk_rpc::{Engine, Transfer};
 use super::{
     progress::ProgressThread,
     sites::{Kind, Sites},
+    table_calls::Legacy,
 };
 use crate::{folding::Memory, message::Contribution};
 
@@ -34,6 +35,8 @@ pub(super) struct Inherited {
 pub(super) enum Place {
     Elsewhere(RegionHandle),
     Here(Bytes),
+    /// This rank is not in the group, and reads nothing.
+    Nowhere,
 }
 
 /// A chunk that is being read.
@@ -106,6 +109,7 @@ impl Inherited {
                     self.ready.push((chunk, Memory::from(bytes)));
                     continue;
                 }
+                Place::Nowhere => return false,
             };
             let into = engine.allocate(length);
             let Ok(transfer) = engine.pull(handle, begin, into, READ_TIMEOUT) else {
@@ -167,23 +171,31 @@ impl ProgressThread {
         let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
             return;
         };
-        self.inherit_from(rank, contribution, Place::Elsewhere(handle));
+        self.inherit_all(vec![(rank, contribution, Place::Elsewhere(handle))]);
     }
 
-    /// A rank has left this, and it is here.
-    pub(super) fn inherit_here(&mut self, rank: Rank, contribution: Contribution, bytes: Bytes) {
-        self.inherit_from(rank, contribution, Place::Here(bytes));
+    /// Ranks have left these, and they are here.
+    pub(super) fn inherit_here(&mut self, left: Vec<Legacy>) {
+        let here = left.into_iter().map(|legacy| {
+            let place = legacy.data.map_or(Place::Nowhere, Place::Here);
+            (legacy.rank, legacy.contribution, place)
+        });
+        self.inherit_all(here.collect());
     }
 
-    fn inherit_from(&mut self, rank: Rank, contribution: Contribution, place: Place) {
-        let (session, now) = (contribution.session, self.now());
+    fn inherit_all(&mut self, contributions: Vec<(Rank, Contribution, Place)>) {
+        let now = self.now();
         if let Some(seat) = &mut self.seat {
-            seat.inherit(now, rank, &contribution);
+            let left = contributions.iter();
+            seat.inherit(now, left.map(|(rank, contribution, _)| (*rank, contribution)));
         }
-        let site = self.sites.of_left(rank);
-        self.inherited.insert(site, contribution, place);
-        for (parent, grant) in self.inherited.take_early(session, site) {
-            self.grant_to_inherited(site, parent, grant);
+        for (rank, contribution, place) in contributions {
+            let session = contribution.session;
+            let site = self.sites.of_left(rank);
+            self.inherited.insert(site, contribution, place);
+            for (parent, grant) in self.inherited.take_early(session, site) {
+                self.grant_to_inherited(site, parent, grant);
+            }
         }
     }
 

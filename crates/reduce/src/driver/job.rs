@@ -29,7 +29,7 @@ use super::{
     progress::ProgressThread,
     reduction::ReduceError,
     session::Begin,
-    table_calls::TableCalls,
+    table_calls::{TableCalls, Tables},
     trace::{Tracer, now_ns},
 };
 use crate::{buffer::Buffer, ids::GroupId};
@@ -65,8 +65,8 @@ pub(super) struct Shared {
     pub(super) spare_memory: SpareMemory,
     /// The last reduction that ended here brought an error, or none can be done any more.
     has_failed: AtomicBool,
-    /// Of a job on one host.
-    pub(super) table_calls: Option<TableCalls>,
+    /// The tables of the ranks of this host.
+    pub(super) tables: Option<Tables>,
 }
 
 /// A wish of the program.
@@ -121,9 +121,9 @@ impl Job {
             holds: AtomicU64::new(0),
             spare_memory: SpareMemory::default(),
             has_failed: AtomicBool::new(false),
-            table_calls: joined.calls.map(|table| {
+            tables: joined.calls.map(|(table, hosts)| {
                 let world = GroupId::of(&ProcessGroup::world(joined.size));
-                TableCalls::new(table, world, joined.rank)
+                Tables::new(TableCalls::new(table, world, joined.rank, &hosts))
             }),
         });
         let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses, joined.hosts);
@@ -270,8 +270,8 @@ impl Shared {
     /// Takes no more wishes.
     pub(super) fn close(&self) {
         self.inbox.close();
-        if let Some(calls) = &self.table_calls {
-            calls.abandon();
+        if let Some(tables) = &self.tables {
+            tables.abandon();
         }
         self.waker.wake();
     }

@@ -7,8 +7,8 @@ use std::{
 
 use ropewalk_fabric::{Address, Identity};
 use ropewalk_names::{Incarnation, Rank};
-use ropewalk_reduce_core::{Grant, Session};
-use ropewalk_rpc::{Call, CallError, CallOptions, Engine, Procedure};
+use ropewalk_reduce_core::{FromScheduler, Grant, Session};
+use ropewalk_rpc::{Call, CallOptions, Engine, Procedure};
 
 use super::{
     outbox::{LOSSES_MAX, is_busy},
@@ -56,6 +56,8 @@ pub(super) struct Answered {
     /// Another rank that it went through.
     pub(super) via: Option<Rank>,
     pub(super) is_reached: bool,
+    /// The sessions of whose ends it has heard now.
+    pub(super) ended: Vec<Session>,
 }
 
 /// Something that has a line.
@@ -64,6 +66,11 @@ trait Letter: Clone {
     type Direct: Procedure<Input = Vec<Numbered<Self>>, Output = ()>;
 
     fn pack(batch: Vec<Numbered<Self>>) -> Letters;
+
+    /// The session whose end it tells.
+    fn ended(&self) -> Option<Session> {
+        None
+    }
 }
 
 impl Letter for ToSeat {
@@ -79,6 +86,13 @@ impl Letter for ToSite {
 
     fn pack(batch: Vec<Numbered<Self>>) -> Letters {
         Letters::ToSite(batch)
+    }
+
+    fn ended(&self) -> Option<Session> {
+        match &self.message {
+            FromScheduler::Ended { session, .. } => Some(*session),
+            _ => None,
+        }
     }
 }
 
@@ -201,15 +215,11 @@ impl Lines {
         let mut answered = Vec::new();
         for (&rank, messages) in &mut self.messages {
             let answers = [
-                messages.to_seat.answer(),
-                messages.to_site.answer(),
-                messages.grants.answer(),
+                messages.to_seat.answer(rank),
+                messages.to_site.answer(rank),
+                messages.grants.answer(rank),
             ];
-            answered.extend(answers.into_iter().flatten().map(|(via, result)| Answered {
-                rank,
-                via,
-                is_reached: result.is_ok(),
-            }));
+            answered.extend(answers.into_iter().flatten());
         }
         answered
     }
@@ -266,15 +276,25 @@ impl<M: Letter> Line<M> {
         self.has_to_ask = false;
     }
 
-    fn answer(&mut self) -> Option<(Option<Rank>, Result<(), CallError>)> {
+    fn answer(&mut self, rank: Rank) -> Option<Answered> {
         let batch = self.under_way.as_mut()?;
         let answer = batch.answer.try_take()?;
         let via = batch.via;
+        let mut ended = Vec::new();
         match answer {
-            Ok(()) => self.under_way = None,
+            Ok(()) => {
+                let messages = batch.messages.iter().map(|numbered| &numbered.message);
+                ended.extend(messages.filter_map(Letter::ended));
+                self.under_way = None;
+            }
             Err(_) => self.recall(via),
         }
-        Some((via, answer))
+        Some(Answered {
+            rank,
+            via,
+            is_reached: answer.is_ok(),
+            ended,
+        })
     }
 
     fn recall(&mut self, via: Option<Rank>) {

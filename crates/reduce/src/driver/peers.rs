@@ -16,7 +16,7 @@ use super::{
     progress::ProgressThread,
     seat::{Seat, costs},
     sites::Kind,
-    table_calls::TableCalls,
+    table_calls::Tables,
 };
 use crate::outcome::ReductionError;
 
@@ -162,8 +162,8 @@ impl ProgressThread {
     pub(super) fn watch_peers(&mut self) {
         let now = Instant::now();
         let awaited = self.council.as_ref().map(Council::awaited).unwrap_or_default();
-        let short = self.shared.table_calls.as_ref();
-        let short = short.map(TableCalls::awaited).unwrap_or_default();
+        let short = self.shared.tables.as_ref();
+        let short = short.map(Tables::awaited).unwrap_or_default();
         let is_idle = self.running.is_empty()
             && short.is_empty()
             && awaited.is_empty()
@@ -280,7 +280,12 @@ impl ProgressThread {
             rank,
             via,
             is_reached,
+            ref ended,
         } = *answered;
+        let now = self.now();
+        if let Some(seat) = &mut self.seat {
+            seat.hear_ends_told(now, rank, ended);
+        }
         if is_reached {
             self.peers.suspects.remove(&rank);
         } else if !self.peers.gone.contains(&rank) {

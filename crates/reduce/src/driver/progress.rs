@@ -10,8 +10,8 @@ use std::{
 use ropewalk_fabric::{Address, AgentLink, SpanKind};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    Failure, FromScheduler, GiveUp, Place, SendRates, Session, Site, StreamId, Term, ToScheduler, Worker,
-    WorkerAction,
+    Failure, FromScheduler, GiveUp, Place, Recent, SendRates, Session, Site, StreamId, Term, ToScheduler,
+    Worker, WorkerAction,
 };
 use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -27,10 +27,10 @@ use super::{
     outbox::Outbox,
     peers::{Peers, Sign},
     roads::Roads,
-    seat::{Seat, costs},
+    seat::{Seat, SeatAction, costs},
     session::{Begin, Running},
     sites::{Kind, Sites},
-    table_calls::TableCalls,
+    table_calls::{Legacies, Tables},
     trace::now_ns,
 };
 use crate::{
@@ -63,15 +63,14 @@ pub(super) struct ProgressThread {
     pub(super) arrivals: Arrivals,
     pub(super) releases: Releases,
     /// The circumstances of the ends that were told here, for late calls.
-    pub(super) ended: BTreeMap<Session, Circumstances>,
+    pub(super) ended: Recent<Circumstances>,
     /// The identifiers that were used.
     names: BTreeSet<Session>,
     /// The reductions to which this rank could not contribute.
     withdrawn: BTreeMap<Session, Introduction>,
     /// Nothing can be reduced on this rank any more, for this reason.
     pub(super) given_up: Option<ReductionError>,
-    /// The calls that the lost have posted in the table, and that go by the scheduler, are known here.
-    pub(super) has_inherited_table_calls: bool,
+    pub(super) legacies: Legacies,
     /// The last that goes: by then nobody reads memory that was lent.
     pub(super) returns: Returns,
 }
@@ -94,7 +93,7 @@ impl ProgressThread {
             engine,
             origin: Instant::now(),
             worker,
-            rates: SendRates::default(),
+            rates: SendRates::new(Site(rank.0)),
             seat,
             peers: Peers::new(addresses),
             council: (shared.link.is_none() && shared.size > 1).then(|| Council::new(rank, shared.size)),
@@ -106,11 +105,11 @@ impl ProgressThread {
             running: BTreeMap::new(),
             arrivals,
             releases: Releases::default(),
-            ended: BTreeMap::new(),
+            ended: Recent::new(Worker::ENDED_MAX),
             names: BTreeSet::new(),
             withdrawn: BTreeMap::new(),
             given_up: None,
-            has_inherited_table_calls: false,
+            legacies: Legacies::default(),
             returns: Returns::default(),
             shared,
         }
@@ -127,8 +126,9 @@ impl ProgressThread {
             // What others have left in the table has to be known before anything of its calls is heard.
             self.see_to_table_calls();
             wishes.into_iter().for_each(|wish| self.fulfil(wish));
-            self.receive_from_agent();
+            // Mail that was answered is heard, also if its sender is gone by now.
             self.receive_mail();
+            self.receive_from_agent();
             self.receive_reads();
             self.receive_answers();
             self.roads.see_to_forwarded();
@@ -158,6 +158,8 @@ impl ProgressThread {
             self.engine.wait(UNSENT_RETRY);
             self.receive_answers();
         }
+        self.releases.let_go_of_all();
+        self.give_back();
         self.engine.flush(FAREWELL_TIME);
     }
 
@@ -279,11 +281,11 @@ impl ProgressThread {
             self.tell_all_digests(from);
         }
         if let FromScheduler::Ended { session, .. } = &message {
-            self.copies.forget(&mut self.engine, *session);
-            self.ended.entry(*session).or_insert(circumstances);
-            while self.ended.len() > Worker::ENDED_MAX {
-                self.ended.pop_first();
+            if let Some(tables) = &self.shared.tables {
+                tables.world.hear_end(*session);
             }
+            self.copies.forget(&mut self.engine, *session);
+            self.ended.insert(*session, circumstances);
         }
         let ended = match &message {
             FromScheduler::Ended { session, .. } => Some(*session),
@@ -336,10 +338,12 @@ impl ProgressThread {
         for _ in 0..ACTIONS_AT_ONCE {
             if let Some(action) = self.worker.poll_action() {
                 self.take_action(action);
-            } else if let Some((to, message)) = self.seat.as_mut().and_then(Seat::poll) {
-                self.pass_on(to, message);
-            } else {
-                return true;
+                continue;
+            }
+            match self.seat.as_mut().and_then(Seat::poll) {
+                Some(SeatAction::Send(to, message)) => self.pass_on(to, *message),
+                Some(SeatAction::LetGo(session)) => self.releases.let_go(session),
+                None => return true,
             }
         }
         false
@@ -354,6 +358,10 @@ impl ProgressThread {
             (Kind::Copy { .. } | Kind::Left(_), _) => return,
         };
         if rank == self.shared.rank {
+            if matches!(message.message, FromScheduler::Ended { .. }) {
+                // Others are told first, so that they know if this process dies now.
+                self.send();
+            }
             return self.hear_seat(rank, message);
         }
         self.outbox.lines.tell_site(rank, message);
@@ -504,10 +512,7 @@ impl ProgressThread {
             self.roads.next_deadline(),
             self.council_deadline(),
             overdue,
-            self.shared
-                .table_calls
-                .as_ref()
-                .and_then(TableCalls::next_deadline),
+            self.shared.tables.as_ref().and_then(Tables::next_deadline),
             self.returns.next_deadline(),
             self.engine.next_deadline(),
         ];

@@ -207,6 +207,11 @@ impl Slot {
         self.lock().result.is_some()
     }
 
+    /// The end, if it has been left here.
+    pub(super) fn take(&self) -> Option<SlotResult> {
+        self.lock().result.take()
+    }
+
     fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.waiting += 1;
         let mut state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);

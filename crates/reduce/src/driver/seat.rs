@@ -10,7 +10,7 @@ use ropewalk_fabric::Address;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    Costs, End, FromScheduler, Input, Row, Scheduler, SchedulerAction, Session, Site, Standing, Term,
+    Costs, End, FromScheduler, Input, Recent, Row, Scheduler, SchedulerAction, Session, Site, Standing, Term,
     ToScheduler,
 };
 
@@ -45,7 +45,14 @@ pub(super) struct Seat {
     digests: Digests,
     enclosed: Enclosed,
     /// The circumstances of ends, for late callers.
-    ended: BTreeMap<Session, Circumstances>,
+    ended: Recent<Circumstances>,
+}
+
+/// Something that the rank of a seat does for it.
+pub(super) enum SeatAction {
+    Send(Site, Box<ToSite>),
+    /// The rank's contribution to a session that has ended need not be kept any more.
+    LetGo(Session),
 }
 
 impl Seat {
@@ -57,6 +64,7 @@ impl Seat {
         for (rank, host) in (0..size).map(Rank).zip(hosts) {
             let here = [Site(rank.0), sites.of_left(rank)];
             scheduler.set_hosts(here.map(|site| (site, host.number())));
+            scheduler.set_capacity(sites.of_left(rank), 0.0);
         }
         Self {
             scheduler,
@@ -70,7 +78,7 @@ impl Seat {
             plans: BTreeMap::new(),
             digests: Digests::default(),
             enclosed: Enclosed::default(),
-            ended: BTreeMap::new(),
+            ended: Recent::new(Scheduler::ENDED_MAX),
         }
     }
 
@@ -131,14 +139,14 @@ impl Seat {
                 let session = copy.contribution.session;
                 let host = self.hosts[from.index()].number();
                 self.scheduler.set_hosts([(site, host)]);
-                if !self.ended.contains_key(&session) {
+                if !self.ended.contains(&session) {
                     self.copies.insert((session, site), (from, copy.clone()));
                 }
                 self.announce_for(now, site, copy.owner, &copy.contribution);
             }
             ToSeat::Copy(_) => {}
             ToSeat::Digests { session, digests } => {
-                if self.ended.contains_key(&session) {
+                if self.ended.contains(&session) {
                     return;
                 }
                 for (member, digest) in digests {
@@ -155,33 +163,31 @@ impl Seat {
     fn keep(&mut self, message: &mut ToScheduler, mut enclosed: Vec<(Session, Bytes)>) {
         let is_of_ends = matches!(message, ToScheduler::Standing { .. });
         enclosed.retain(|(session, _)| {
-            !self.ended.contains_key(session) && (is_of_ends || self.groups.contains_key(&session.group))
+            !self.ended.contains(session) && (is_of_ends || self.groups.contains_key(&session.group))
         });
         self.enclosed.keep(message, enclosed);
     }
 
-    /// The agent of a rank that is gone has its contribution.
-    pub(super) fn inherit(&mut self, now: Duration, rank: Rank, contribution: &Contribution) {
-        self.announce_for(now, self.sites.of_left(rank), rank, contribution);
+    /// Ranks that are gone have left these contributions: to their agents, or in the table of calls.
+    pub(super) fn inherit<'a>(
+        &mut self,
+        now: Duration,
+        contributions: impl IntoIterator<Item = (Rank, &'a Contribution)>,
+    ) {
+        let mut left = Vec::new();
+        for (rank, contribution) in contributions {
+            let site = self.sites.of_left(rank);
+            self.scheduler.set_capacity(site, 0.0);
+            left.extend(self.standing(rank, contribution).map(|standing| (site, standing)));
+        }
+        self.scheduler.handle_left(now, left);
     }
 
     /// A site where nobody is has a contribution of this rank.
     fn announce_for(&mut self, now: Duration, site: Site, owner: Rank, contribution: &Contribution) {
         self.scheduler.set_capacity(site, 0.0);
-        if let Some(Standing {
-            session,
-            call,
-            originals,
-            ..
-        }) = self.standing(owner, contribution)
-        {
-            let message = ToScheduler::Announce {
-                session,
-                call,
-                originals,
-                are_enclosed: false,
-            };
-            self.scheduler.handle_message(now, site, message);
+        if let Some(standing) = self.standing(owner, contribution) {
+            self.scheduler.handle_left(now, [(site, standing)]);
         }
     }
 
@@ -202,9 +208,24 @@ impl Seat {
         }
     }
 
-    /// The next message, and the site that gets it.
-    pub(super) fn poll(&mut self) -> Option<(Site, ToSite)> {
-        let SchedulerAction::Send(site, message) = self.scheduler.poll_action()?;
+    /// A rank has answered that it has heard the ends of these sessions.
+    pub(super) fn hear_ends_told(&mut self, now: Duration, rank: Rank, ended: &[Session]) {
+        for session in ended {
+            self.scheduler.handle_end_heard(now, Site(rank.0), *session);
+        }
+    }
+
+    /// Says if this rank has to keep what it contributed to a session that has ended.
+    pub(super) fn has_to_keep(&self, session: Session) -> bool {
+        self.scheduler.has_to_keep(session)
+    }
+
+    /// The next thing to do.
+    pub(super) fn poll(&mut self) -> Option<SeatAction> {
+        let (site, message) = match self.scheduler.poll_action()? {
+            SchedulerAction::Send(site, message) => (site, message),
+            SchedulerAction::LetGo(session) => return Some(SeatAction::LetGo(session)),
+        };
         let circumstances = match &message {
             FromScheduler::Ended { session, end, .. } => self.circumstances(*session, end),
             FromScheduler::Row(row) => {
@@ -221,15 +242,13 @@ impl Seat {
             FromScheduler::Row(row) => self.enclosed.of(row.session, &row.given),
             _ => Vec::new(),
         };
-        Some((
-            site,
-            ToSite {
-                message,
-                circumstances,
-                copies,
-                given,
-            },
-        ))
+        let message = ToSite {
+            message,
+            circumstances,
+            copies,
+            given,
+        };
+        Some(SeatAction::Send(site, Box::new(message)))
     }
 
     /// The copies that a row names as children.
@@ -273,7 +292,11 @@ impl Seat {
         if !self.groups.contains_key(&session.group) {
             let members = members.unwrap_or_else(|| ProcessGroup::world(self.size));
             let group = GroupId::of(&members);
-            let numbers = [ReductionNumber::Call(0), ReductionNumber::Named(0)];
+            let numbers = [
+                ReductionNumber::Call(0),
+                ReductionNumber::Named(0),
+                ReductionNumber::AmongHosts(0),
+            ];
             let is_named_after_its_members = numbers
                 .into_iter()
                 .any(|number| ReductionId { group, number }.session().group == session.group);
@@ -285,7 +308,7 @@ impl Seat {
             self.groups.insert(session.group, members.ranks().to_vec());
         }
         if let Some(signature) = signature
-            && !self.ended.contains_key(&session)
+            && !self.ended.contains(&session)
         {
             let calls = self.calls.entry(session).or_default();
             calls.entry(from).or_insert(signature);
@@ -343,11 +366,7 @@ impl Seat {
             calls,
             result: result.filter(|_| matches!(end, End::Done { .. })),
         };
-        self.ended.insert(session, circumstances.clone());
-        while self.ended.len() > Scheduler::ENDED_MAX {
-            self.ended.pop_first();
-        }
-        circumstances
+        self.ended.insert(session, circumstances).clone()
     }
 }
 
@@ -367,9 +386,10 @@ pub(super) fn costs(addresses: &[Address]) -> Costs {
             per_chunk: 30e-6,
             rate: 4e9,
         },
+        // A site between two others takes each chunk by system calls, and sends it on by further ones.
         _ => Costs {
             latency: 100e-6,
-            per_chunk: 10e-6,
+            per_chunk: 30e-6,
             rate: 125e6,
         },
     }
@@ -470,8 +490,11 @@ mod tests {
         let is_end = |to: Site, message: &ToSite| {
             to == Site(OTHER.0) && matches!(message.message, FromScheduler::Ended { .. })
         };
-        let told = std::iter::from_fn(|| seat.poll()).filter(|(to, message)| is_end(*to, message));
-        let results: Vec<Option<Bytes>> = told.map(|(_, message)| message.circumstances.result).collect();
+        let results = std::iter::from_fn(|| seat.poll()).filter_map(|action| match action {
+            SeatAction::Send(to, message) if is_end(to, &message) => Some(message.circumstances.result),
+            SeatAction::Send(..) | SeatAction::LetGo(_) => None,
+        });
+        let results: Vec<Option<Bytes>> = results.collect();
         assert!(!results.is_empty());
         assert!(
             results.iter().all(|told| told.as_ref() == Some(&result)),

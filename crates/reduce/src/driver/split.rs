@@ -1,4 +1,6 @@
-//! Groups of the ranks that name the same color.
+//! Groups made of others: by colors, or without some ranks.
+
+use ropewalk_names::Rank;
 
 use super::{
     group::{Group, ReduceOptions},
@@ -50,6 +52,37 @@ impl Group {
         alike.sort_by_key(|(key, _)| *key);
         let ranks: Vec<_> = alike.into_iter().map(|(_, rank)| rank).collect();
         self.subgroup(&ranks).map(Some)
+    }
+
+    /// The group without these ranks, as the survivors of a loss go on. Nothing is sent. All that go on have to name
+    /// the same ranks. They can rely on [`Receipt::excluded`](crate::Receipt::excluded), and on the ranks of
+    /// [`ReductionError::ContributionLost`](crate::ReductionError::ContributionLost): all ranks get the same. A rank
+    /// that was lost after it contributed is named by a later call.
+    ///
+    /// Calls of a group without lost ranks are as fast as before the loss. Those of a group with lost ranks, which
+    /// [`OnLoss::Exclude`](crate::OnLoss::Exclude) allows, go by the scheduler.
+    ///
+    /// # Errors
+    /// If no rank is left.
+    ///
+    /// # Examples
+    /// ```
+    /// use ropewalk_reduce::{Job, OnLoss, ReduceOptions, Sum};
+    ///
+    /// let job = Job::from_env()?;
+    /// let options = ReduceOptions { on_loss: OnLoss::Exclude, ..ReduceOptions::default() };
+    /// let mut group = job.world();
+    /// for step in 0..3 {
+    ///     let outcome = group.allreduce(vec![f64::from(step)], Sum, &options)?.get()?;
+    ///     // .. use it ..
+    ///     group = group.without(&outcome.receipt.excluded)?;
+    /// }
+    /// job.finalize()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn without(&self, ranks: &[Rank]) -> Result<Self, ReduceError> {
+        let left = self.ranks().iter().filter(|rank| !ranks.contains(rank));
+        self.subgroup(&left.copied().collect::<Vec<_>>())
     }
 }
 

@@ -1,6 +1,7 @@
-//! Calls of a job whose ranks are all on one host. They end in a table that all ranks have, without the scheduler.
+//! Calls of the ranks of one host. They end in a table that these ranks have, without the scheduler; or, if the job is
+//! on several hosts, by a call [among hosts](among_hosts). If the job is on one host each group has a table.
 //!
-//! A rank posts each call of the world with its contribution. When all have posted, each combines all contributions by
+//! A rank posts each call of the group with its contribution. When all have posted, each combines all contributions by
 //! itself if they are short, and its part of them if they are long. What is posted outlives its rank. Calls that do not
 //! suit the table are posted without a contribution, so that a rank that calls for something else is noticed.
 //!
@@ -8,10 +9,13 @@
 //! all after it go by the scheduler, on all ranks: the rules of the table see to it that all agree on the first of
 //! them. What a lost rank has posted of these is then taken from the table, by each rank for itself, as from an agent.
 
+mod among_hosts;
 mod combination;
+mod leaving;
 mod long;
 mod offering;
 mod progress;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -20,37 +24,53 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use ropewalk_fabric::{Block, CallState, CallTable, Data, Post, Record, Taken};
+use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 
-use self::waiting::ROOM_LOOK;
 use self::{
+    among_hosts::Hosts,
     combination::Ended,
     long::{Awaited, LongCall, Work},
+    waiting::ROOM_LOOK,
 };
-pub(super) use self::{offering::Offered, waiting::Waiting};
-use super::session::{Begin, Originals};
-use crate::{
-    ids::GroupId, operation::ResultMemory, outcome::ReductionError, signature::Signature,
-    source::shared_token,
+pub(super) use self::{
+    offering::Offered,
+    tables::{Legacies, Legacy, Tables},
+    waiting::Waiting,
 };
+use super::{
+    bootstrap::HostMark,
+    reduction::Slot,
+    session::{Begin, Originals},
+};
+use crate::{ids::GroupId, operation::ResultMemory, outcome::ReductionError, signature::Signature};
 
 /// The calls of this rank that may end in the table.
 #[derive(Debug)]
 pub(super) struct TableCalls {
     table: CallTable,
-    /// The group of all ranks.
-    world: GroupId,
+    group: GroupId,
     own: Rank,
+    /// The rank of each row.
+    ranks: Vec<Rank>,
+    /// The hosts, if there are several.
+    hosts: Option<Hosts>,
+    /// This rank has begun the calls among hosts before this one.
+    begun: AtomicU64,
+    /// The last calls that have ended among hosts, with their results if this rank got them.
+    ended_among_hosts: Mutex<VecDeque<(u64, Signature, Option<Bytes>)>>,
     state: Mutex<State>,
     /// All goes by the scheduler.
     has_left: AtomicBool,
+    /// Others were told so.
+    has_told_leaving: AtomicBool,
     /// A thread ends the calls that nobody asks for.
     is_watched: AtomicBool,
     /// The progress thread does so, since there is no such thread.
@@ -79,6 +99,8 @@ struct State {
     scratch: Vec<u8>,
     /// The memory that records of this rank name, with the numbers of their calls, until all have finished these.
     kept: VecDeque<(u64, Blocks)>,
+    /// There was no memory when a call was to be posted last.
+    is_out_of_memory: bool,
 }
 
 /// The memory that a record of a long call names.
@@ -105,11 +127,15 @@ pub(super) struct TableCall {
     pub(super) signature: Signature,
     /// This rank contributes.
     pub(super) contributes: bool,
-    /// It has ended when the root has taken the result.
-    pub(super) is_taken: bool,
+    /// The rank whose result is waited for, or that tells the end of the call among hosts.
+    pub(super) taker: Option<Rank>,
     pub(super) since: Instant,
     /// The work on it, if it is long.
     pub(super) long: Option<Arc<LongCall>>,
+    /// Its time is over, and those for whom it waits were told.
+    pub(super) is_overdue: bool,
+    /// The end of the call among hosts, once this rank has begun that.
+    pub(super) among_hosts: Option<Arc<Slot>>,
 }
 
 /// The next step of a call.
@@ -120,6 +146,8 @@ enum Standing {
     Ends(Result<Option<ResultMemory>, ReductionError>),
     /// There is work to do on it.
     Works(Arc<LongCall>),
+    /// It goes on by this call among hosts.
+    Begins(Box<Begin>),
     /// It and all after it go by the scheduler.
     Leaves,
 }
@@ -152,13 +180,39 @@ pub(super) struct Ends {
 }
 
 impl TableCalls {
-    pub(super) fn new(table: CallTable, world: GroupId, own: Rank) -> Self {
+    /// The calls of all ranks of a job, which are on these hosts.
+    pub(super) fn new(mut table: CallTable, world: GroupId, own: Rank, marks: &[HostMark]) -> Self {
+        let hosts = Hosts::of(marks, own);
+        if hosts.is_some() {
+            table.expect_long_waits();
+        }
+        Self {
+            hosts,
+            ..Self::of_ranks(table, world, own, HostMark::ranks_beside(own, marks))
+        }
+    }
+
+    /// The calls of a group whose ranks are all in this table, if there is a section for it. The first call of a rank
+    /// has to be the first of its calls in that.
+    fn of_group(&self, id: GroupId, members: &ProcessGroup) -> Option<Self> {
+        let rows: Option<Vec<usize>> = members.ranks().iter().map(|rank| self.row_of(*rank)).collect();
+        let rows = rows.filter(|rows| rows.len() > 1)?;
+        let table = self.table.section(id.0, &rows)?;
+        Some(Self::of_ranks(table, id, self.own, members.ranks().to_vec()))
+    }
+
+    fn of_ranks(table: CallTable, group: GroupId, own: Rank, ranks: Vec<Rank>) -> Self {
         Self {
             table,
-            world,
+            group,
             own,
+            ranks,
+            hosts: None,
+            begun: AtomicU64::new(0),
+            ended_among_hosts: Mutex::default(),
             state: Mutex::default(),
             has_left: AtomicBool::new(false),
+            has_told_leaving: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
             is_polled: AtomicBool::new(false),
             has_to_ask: AtomicBool::new(false),
@@ -167,9 +221,19 @@ impl TableCalls {
         }
     }
 
-    /// The group of the calls.
-    pub(super) fn world(&self) -> GroupId {
-        self.world
+    fn row_of(&self, rank: Rank) -> Option<usize> {
+        self.ranks.iter().position(|other| *other == rank)
+    }
+
+    /// The row of this rank.
+    fn own_row(&self) -> usize {
+        self.row_of(self.own).unwrap_or_default()
+    }
+
+    /// Says if a rank of this host has taken a result.
+    fn taken(&self, taker: Rank, number: u64) -> Taken {
+        self.row_of(taker)
+            .map_or(Taken::Never, |row| self.table.taken(row, number))
     }
 
     /// Says if all calls go by the scheduler.
@@ -273,47 +337,21 @@ impl TableCalls {
 
     /// This rank posts nothing any more.
     pub(super) fn close(&self) {
-        self.table.close(self.own.index());
+        self.table.close(self.own_row());
     }
 
     /// Another rank is lost: it posts nothing any more.
     pub(super) fn close_of(&self, lost: Rank) {
-        self.table.close(lost.index());
-    }
-
-    /// This rank takes part in nothing any more: its calls end with this error.
-    pub(super) fn give_up(&self, error: &ReductionError) -> Ends {
-        self.close();
-        let mut state = self.lock();
-        state.left_from.get_or_insert(u64::MAX);
-        self.has_left.store(true, Ordering::Release);
-        let calls = std::mem::take(&mut state.calls).into_iter().flatten();
-        let ended = calls.filter_map(|call| match call {
-            OwnCall::Here(call) => Some(call.end(Err(error.clone()))),
-            OwnCall::Elsewhere => None,
-        });
-        Ends {
-            ended: ended.collect(),
-            ..Ends::default()
+        if let Some(row) = self.row_of(lost) {
+            self.table.close(row);
         }
-    }
-
-    /// All is over: nobody ends the calls that are left.
-    pub(super) fn abandon(&self) {
-        let mut state = self.lock();
-        state.left_from.get_or_insert(u64::MAX);
-        self.has_left.store(true, Ordering::Release);
-        let abandoned = std::mem::take(&mut state.calls);
-        drop(state);
-        self.table.ring();
-        drop(abandoned);
     }
 
     /// Ends the calls that can be ended. Returns the first one if there is work to do on it.
     fn go_on(&self, state: &mut State, ends: &mut Ends) -> Option<Arc<LongCall>> {
         while state.left_from.is_none() {
             self.post_waiting(state);
-            let first = state.calls.front().and_then(Option::as_ref);
+            let first = state.calls.front_mut().and_then(Option::as_mut);
             let standing = match (self.table.state(state.next), first) {
                 (CallState::Posted, Some(first)) => self.standing(first, state.next, &mut state.scratch),
                 (CallState::Open, _) => Standing::Open,
@@ -324,6 +362,10 @@ impl TableCalls {
                 Standing::Open => return None,
                 Standing::Ends(result) => result,
                 Standing::Works(long) => return Some(long),
+                Standing::Begins(begin) => {
+                    ends.left.push(*begin);
+                    return None;
+                }
                 Standing::Leaves => {
                     ends.left.extend(self.leave(state));
                     return None;
@@ -342,7 +384,15 @@ impl TableCalls {
     /// The memory for a call and its data, if it can be had now.
     fn blocks(&self, call: &TableCall, data: &[u8]) -> Option<Blocks> {
         let Some(long) = &call.long else {
-            return Some(Blocks::default());
+            let tells = |hosts: &Hosts| hosts.tells_result(self.own, &call.signature);
+            let result = match self.hosts.as_ref().is_some_and(tells) {
+                true => Some(
+                    self.table
+                        .allocate(call.signature.length.unwrap_or_default() as usize)?,
+                ),
+                false => None,
+            };
+            return Some(Blocks { data: None, result });
         };
         let data = match call.contributes {
             true => {
@@ -364,11 +414,13 @@ impl TableCalls {
         if !state.has_unposted() || !self.is_shared(state) {
             return;
         }
+        state.forget(self.table.finished_by_all());
         while let Some(Some(call)) = state.calls.get((state.posted - state.next) as usize) {
             let blocks = match call {
                 OwnCall::Elsewhere => Some(Blocks::default()),
                 OwnCall::Here(call) => self.blocks(call, call.data()),
             };
+            state.is_out_of_memory = blocks.is_none();
             let Some(blocks) = blocks else { return };
             let record = match call {
                 OwnCall::Elsewhere => blocks.record(&[], &[]),
@@ -384,21 +436,13 @@ impl TableCalls {
 
     /// Says if all ranks have the table. Before that, what is in it may be lost with the ranks that have it.
     fn is_shared(&self, state: &mut State) -> bool {
-        state.is_shared = state.is_shared || self.table.not_joined().next().is_none();
+        state.is_shared = state.is_shared || self.table.is_shared();
         state.is_shared
     }
 
     /// The next step of a call that all ranks have posted.
-    fn standing(&self, own: &OwnCall, number: u64, scratch: &mut Vec<u8>) -> Standing {
-        let call = match own {
-            OwnCall::Elsewhere => &[],
-            OwnCall::Here(call) => &call.call[..],
-        };
-        let is_alike = (0..self.table.rows()).all(|row| {
-            scratch.clear();
-            self.table.read_call(row, number, scratch);
-            scratch == call
-        });
+    fn standing(&self, own: &mut OwnCall, number: u64, scratch: &mut Vec<u8>) -> Standing {
+        let is_alike = self.are_alike(own, number, scratch);
         let OwnCall::Here(call) = own else {
             return if is_alike {
                 Standing::Ends(Ok(None))
@@ -406,7 +450,13 @@ impl TableCalls {
                 Standing::Leaves
             };
         };
-        let taker = call.taker();
+        if let Some(hosts) = &self.hosts {
+            return match is_alike {
+                true => self.standing_among_hosts(hosts, number, call),
+                false => Standing::Leaves,
+            };
+        }
+        let taker = call.taker;
         let is_for_me = taker.is_none_or(|taker| taker == self.own);
         // Nothing is at an end while a thread of this rank works on it.
         if let Some(long) = &call.long
@@ -417,7 +467,7 @@ impl TableCalls {
         }
         let taken = match taker {
             _ if !is_alike => Taken::Never,
-            Some(taker) if !is_for_me => self.table.taken(taker.index(), number),
+            Some(taker) if !is_for_me => self.taken(taker, number),
             _ => Taken::Yes,
         };
         match (taken, &call.long) {
@@ -443,38 +493,17 @@ impl TableCalls {
         }
     }
 
-    /// From the next call on all go by the scheduler.
-    fn leave(&self, state: &mut State) -> Vec<Begin> {
-        self.close();
-        state.left_from = Some(state.next);
-        self.has_left.store(true, Ordering::Release);
-        let calls = std::mem::take(&mut state.calls);
-        let calls = (state.next..).zip(calls);
-        let calls = calls.filter_map(|(number, call)| match call {
-            Some(OwnCall::Here(call)) => self.leave_with(number, *call, state),
-            Some(OwnCall::Elsewhere) | None => None,
-        });
-        calls.collect()
-    }
-
-    /// A call that goes by the scheduler after all. What is posted of it needs no other protection.
-    fn leave_with(&self, number: u64, call: TableCall, state: &mut State) -> Option<Begin> {
-        let place = call.begin.place;
-        let elapsed = call.since.elapsed();
-        let mut begin = call.begin;
-        let left = |timeout: Duration| timeout.saturating_sub(elapsed).max(ANNOUNCEMENT_TIME);
-        begin.timeout = begin.timeout.map(left);
-        if call.contributes && number < state.posted {
-            let data = self.table.data(self.own.index(), number).to_vec();
-            let hold = begin.originals.take_hold().map(|(hold, _)| hold);
-            begin.originals = Originals::Own {
-                token: shared_token(begin.id.session(), place),
-                begin: call.signature.begin_of(place),
-                bytes: Bytes::from(data),
-                hold,
-            };
-        }
-        Some(begin)
+    /// Says if all ranks have posted a call as this one did.
+    fn are_alike(&self, own: &OwnCall, number: u64, scratch: &mut Vec<u8>) -> bool {
+        let call = match own {
+            OwnCall::Elsewhere => &[],
+            OwnCall::Here(call) => &call.call[..],
+        };
+        (0..self.table.rows()).all(|row| {
+            scratch.clear();
+            self.table.read_call(row, number, scratch);
+            scratch == call
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -511,6 +540,11 @@ impl State {
         }
     }
 
+    /// Says if the first call waits for memory, which only calls of other groups can have.
+    fn lacks_memory(&self) -> bool {
+        self.is_out_of_memory && self.left_from.is_none() && self.posted == self.next && self.kept.is_empty()
+    }
+
     fn has_unposted(&self) -> bool {
         self.next + self.calls.len() as u64 > self.posted
     }
@@ -522,11 +556,6 @@ impl State {
 }
 
 impl TableCall {
-    /// The rank whose result is waited for.
-    pub(super) fn taker(&self) -> Option<Rank> {
-        self.is_taken.then_some(self.signature.root)
-    }
-
     /// The contribution of a call that waits.
     fn data(&self) -> &[u8] {
         match &self.begin.originals {

@@ -97,14 +97,14 @@ impl Oracle {
         self.gone.contains(&rank)
     }
 
-    /// All ranks have ended or are gone.
-    pub(super) fn judge(&self, sites: &[SiteState]) -> Result<Option<End>, Violation> {
+    /// All ranks have ended a call or are gone.
+    pub(super) fn judge(&self, sites: &[SiteState], call: u64) -> Result<Option<End>, Violation> {
         if let Some(site) = self.overwritten {
             return Err(Violation::Overwritten { site });
         }
         let mut told: Option<&End> = None;
         for rank in (0..self.hosts).filter(|rank| !self.is_gone(*rank)) {
-            let end = sites[rank as usize].end.as_ref().map(|(_, end)| end);
+            let end = sites[rank as usize].ends.get(&call).map(|(_, end)| end);
             match (told, end) {
                 (Some(told), Some(end)) if told != end => {
                     return Err(Violation::Disagreement(Box::new((told.clone(), end.clone()))));
@@ -120,7 +120,7 @@ impl Oracle {
             Some(End::Done { root, excluded }) => {
                 let living = (0..self.hosts).filter(|rank| self.is_spread && !self.is_gone(*rank));
                 for rank in living.chain([root.0]) {
-                    self.check(&sites[rank as usize], excluded)?;
+                    self.check(&sites[rank as usize], call, excluded)?;
                 }
                 are_lost(excluded)
             }
@@ -135,14 +135,14 @@ impl Oracle {
         }
     }
 
-    fn check(&self, holder: &SiteState, excluded: &[Member]) -> Result<(), Violation> {
+    fn check(&self, holder: &SiteState, call: u64, excluded: &[Member]) -> Result<(), Violation> {
         let mut covered = 0;
-        for (&start, &(bytes, word)) in &holder.result {
+        for (&start, &(bytes, word)) in holder.results.get(&call).into_iter().flatten() {
             covered = self.skip_excluded(covered, start, excluded);
             let is_right = match self.made {
-                Made::SideBySide => self.is_block(start..start + bytes, word, excluded),
-                Made::ByOne(rank) => word == original(self.order, Member(rank), start),
-                Made::ByEach => word == self.expected(start, excluded),
+                Made::SideBySide => self.is_block(call, start..start + bytes, word, excluded),
+                Made::ByOne(rank) => word == original(self.order, call, Member(rank), start),
+                Made::ByEach => word == self.expected(call, start, excluded),
             };
             if start != covered || !is_right {
                 return Err(Violation::Wrong { at: start });
@@ -169,7 +169,7 @@ impl Oracle {
     }
 
     /// Says if a chunk, of one block or of several whole ones, is right. It need not be where members are excluded.
-    fn is_block(&self, range: Range<u64>, word: u64, excluded: &[Member]) -> bool {
+    fn is_block(&self, call: u64, range: Range<u64>, word: u64, excluded: &[Member]) -> bool {
         if self.bytes == 0 {
             return true;
         }
@@ -178,16 +178,16 @@ impl Oracle {
         let starts = |member: Member| range.start.max(u64::from(member.0) * self.bytes);
         let words = members
             .clone()
-            .map(|member| original(self.order, member, starts(member)));
+            .map(|member| original(self.order, call, member, starts(member)));
         members.any(|member| excluded.contains(&member)) || word == words.fold(0, u64::wrapping_add)
     }
 
     /// A serial loop in blocks.
-    fn expected(&self, start: u64, excluded: &[Member]) -> u64 {
+    fn expected(&self, call: u64, start: u64, excluded: &[Member]) -> u64 {
         let count = self.shared.map_or(self.hosts, |shared| shared.members);
         let members = (0..count).map(Member).filter(|member| !excluded.contains(member));
         let members: Vec<u64> = members
-            .map(|member| original(self.order, member, start))
+            .map(|member| original(self.order, call, member, start))
             .collect();
         let block = match self.shared {
             Some(_) => members.len().max(1),
@@ -201,9 +201,9 @@ impl Oracle {
     }
 }
 
-/// The word that stands for a chunk of a member's original.
-pub(super) fn original(order: Order, member: Member, start: u64) -> u64 {
-    let seed = u64::from(member.0) << 40 ^ start ^ u64::from(order == Order::Ordered) << 63;
+/// The word that stands for a chunk of a member's original in a call.
+pub(super) fn original(order: Order, call: u64, member: Member, start: u64) -> u64 {
+    let seed = call << 56 ^ u64::from(member.0) << 40 ^ start ^ u64::from(order == Order::Ordered) << 63;
     scramble(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 

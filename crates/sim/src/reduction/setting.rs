@@ -1,12 +1,14 @@
 use ropewalk_reduce_core::{Call, Contributions, Member, OnLoss, OnRootLoss, Order};
 
-use crate::{Dice, Nanos};
+use crate::{Dice, Host, Nanos, Network, network::Lane};
 
 /// A job to simulate.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// Hosts, each with one rank.
     pub hosts: u32,
+    /// How many reductions all ranks call at once.
+    pub calls: u32,
     /// Bytes of each contribution.
     pub bytes: u64,
     /// The rank that gets the result.
@@ -45,8 +47,16 @@ pub struct Setting {
     pub late: Vec<(u32, Nanos)>,
     /// The hosts whose links or processors are slower than the others'.
     pub slow: Vec<Slow>,
+    /// Other programs on the hosts, in the order of time. Nobody tells the planner of them.
+    pub changes: Vec<Change>,
+    /// Senders report the rates that they measure, and the scheduler may change its plan.
+    pub are_rates_reported: bool,
     /// The faults, and when they strike.
     pub faults: Vec<(Nanos, Fault)>,
+    /// A process that dies has handed nothing to the system of what has not arrived yet.
+    pub loses_sent: bool,
+    /// So long after the first end on the rank with the scheduler that rank is killed.
+    pub killed_after_end: Option<Nanos>,
     /// The seed of the tokens.
     pub seed: u64,
 }
@@ -86,6 +96,21 @@ pub struct Slow {
     pub is_known: bool,
 }
 
+/// Other programs on a host take more or less from a time on. The parts are of what the host has alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// From this time on, until the next change of the host.
+    pub at: Nanos,
+    /// The host.
+    pub host: u32,
+    /// The part of its rate out that is left.
+    pub outwards: f64,
+    /// The part of its rate in that is left.
+    pub inwards: f64,
+    /// The part of its processor that is left.
+    pub folding: f64,
+}
+
 /// Something that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -104,6 +129,7 @@ impl Setting {
     pub fn new(hosts: u32, bytes: u64) -> Self {
         Self {
             hosts,
+            calls: 1,
             bytes,
             root: 0,
             shared: None,
@@ -123,9 +149,41 @@ impl Setting {
             patience: Nanos::from_millis(5),
             late: Vec::new(),
             slow: Vec::new(),
+            changes: Vec::new(),
+            are_rates_reported: true,
+            loses_sent: false,
+            killed_after_end: None,
             faults: Vec::new(),
             seed: 1,
         }
+    }
+
+    /// The rates of a host's links in the network, where it has another number there.
+    pub(crate) fn set_rates(&self, host: u32, network: &mut Network, there: Host) {
+        let (outwards, inwards) = match self.slow_host(host) {
+            Some(slow) => (self.rate * slow.outwards, self.rate * slow.inwards),
+            None => (self.rate, self.rate),
+        };
+        network.set_rate_out(there, outwards);
+        network.set_rate_in(there, inwards);
+        for change in self.changes.iter().filter(|change| change.host == host) {
+            network.change_rate_out(there, change.at, outwards * change.outwards);
+            network.change_rate_in(there, change.at, inwards * change.inwards);
+        }
+    }
+
+    /// The processor that folds on a host.
+    pub(crate) fn processor(&self, host: u32) -> Lane {
+        let rate = self.fold_rate * self.slow_host(host).map_or(1.0, |slow| slow.folding);
+        let mut processor = Lane::new(rate);
+        for change in self.changes.iter().filter(|change| change.host == host) {
+            processor.change(change.at, rate * change.folding);
+        }
+        processor
+    }
+
+    fn slow_host(&self, host: u32) -> Option<&Slow> {
+        self.slow.iter().find(|slow| slow.host == host)
     }
 
     /// A small job with faults drawn from a seed.
@@ -204,6 +262,10 @@ impl Setting {
             _ if dice.once_in(4) => setting.bytes %= Call::RESULT_BYTES_MAX,
             _ => {}
         }
+        setting.loses_sent = dice.once_in(2);
+        if dice.once_in(6) {
+            setting.killed_after_end = Some(Nanos(dice.below(2 * setting.latency.0)));
+        }
         setting
     }
 
@@ -246,7 +308,7 @@ impl Setting {
     }
 
     /// The time below which no algorithm can be: each link has to carry the vector once, and a tree's links in
-    /// carry it once for each host but the root.
+    /// carry it once for each host but the root. It leaves changes out.
     pub fn floor(&self) -> Nanos {
         let rate_of = |host: u32, slow: fn(&Slow) -> f64| {
             let factor = self

@@ -7,8 +7,8 @@ use ropewalk_reduce_core::{
     Call, Chunk, ChunkHeader, End, Order, Place, Scheduler, SendRates, Site, Term, ToScheduler, Worker,
 };
 
-use super::{oracle, what::Words};
-use crate::Nanos;
+use super::{oracle, what::Results};
+use crate::{Nanos, network::Lane};
 
 /// A rank or an agent.
 pub(super) struct SiteState {
@@ -22,36 +22,37 @@ pub(super) struct SiteState {
     pub(super) sent: u64,
     pub(super) scheduler: Option<Scheduler>,
     pub(super) lost: BTreeSet<Site>,
-    /// The words in windows.
-    pub(super) windows: BTreeMap<Place, u64>,
-    /// The root's chunks by their first byte: their lengths and words.
-    pub(super) result: Words,
-    /// The result that came with the end or, at a scheduler, from who had it.
-    pub(super) enclosed: Option<Words>,
-    pub(super) fold_ends: Nanos,
+    /// The words in the windows of each call.
+    pub(super) windows: BTreeMap<(u64, Place), u64>,
+    /// The root's chunks, by call.
+    pub(super) results: Results,
+    /// The results that came with ends or, at a scheduler, from who had them.
+    pub(super) enclosed: Results,
+    pub(super) processor: Lane,
     /// When the scheduler's timer fires.
     pub(super) timer: Option<Nanos>,
     pub(super) has_called: bool,
-    pub(super) end: Option<(Nanos, End)>,
+    /// The ends of calls.
+    pub(super) ends: BTreeMap<u64, (Nanos, End)>,
 }
 
 impl SiteState {
-    pub(super) fn new(site: Site) -> Self {
+    pub(super) fn new(site: Site, processor: Lane) -> Self {
         Self {
             worker: Worker::new(site, Site(0), Term(0)),
-            rates: SendRates::default(),
+            rates: SendRates::new(site),
             seat: Site(0),
             sends: BTreeMap::new(),
             sent: 0,
             scheduler: None,
             lost: BTreeSet::new(),
             windows: BTreeMap::new(),
-            result: BTreeMap::new(),
-            enclosed: None,
-            fold_ends: Nanos::ZERO,
+            results: Results::new(),
+            enclosed: Results::new(),
+            processor,
             timer: None,
             has_called: false,
-            end: None,
+            ends: BTreeMap::new(),
         }
     }
 
@@ -68,56 +69,76 @@ impl SiteState {
     }
 
     /// The word of a chunk; that of several chunks of the result is their sum.
-    pub(super) fn word(&self, order: Order, place: Place, range: &Range<u64>) -> u64 {
+    pub(super) fn word(&self, order: Order, call: u64, place: Place, range: &Range<u64>) -> u64 {
         match place {
-            Place::Original(member) => oracle::original(order, member, range.start),
+            Place::Original(member) => oracle::original(order, call, member, range.start),
             Place::Result => {
-                let chunks = self.result.range(range.start..range.end.max(range.start + 1));
+                let result = self.results.get(&call).into_iter();
+                let chunks =
+                    result.flat_map(|words| words.range(range.start..range.end.max(range.start + 1)));
                 chunks.fold(0, |sum: u64, (_, (_, word))| sum.wrapping_add(*word))
             }
-            place => self.windows.get(&place).copied().unwrap_or_default(),
+            place => self.windows.get(&(call, place)).copied().unwrap_or_default(),
         }
     }
 
-    /// A result that comes with the end.
-    pub(super) fn take_result(&mut self, result: Words) {
-        self.result = result.clone();
-        self.enclosed = Some(result);
+    /// Results that come with ends.
+    pub(super) fn take_results(&mut self, results: Results) {
+        self.results.extend(results.clone());
+        self.enclosed.extend(results);
     }
 
-    /// The result that goes with a message, if it is short.
-    pub(super) fn enclose_result(&self, message: &mut ToScheduler, call: &Call, hosts: u32) -> Option<Words> {
+    /// The results that go with a message, if they are short.
+    pub(super) fn enclose_results(&self, message: &mut ToScheduler, call: &Call, hosts: u32) -> Results {
+        let only = |results: &Results, call: u64| results.get(&call).map(|words| (call, words.clone()));
         match message {
-            ToScheduler::Complete { is_enclosed, .. } if call.may_end_with_result(hosts as usize) => {
+            ToScheduler::Complete {
+                is_enclosed, session, ..
+            } if call.may_end_with_result(hosts as usize) => {
                 *is_enclosed = true;
-                Some(self.result.clone())
+                let words = self.results.get(&session.call).cloned().unwrap_or_default();
+                Results::from([(session.call, words)])
             }
             ToScheduler::Standing { sessions, .. } => {
-                let have_ended = sessions.iter().any(|standing| standing.end.is_some());
-                self.enclosed.clone().filter(|_| have_ended)
+                let ended = sessions.iter().filter(|standing| standing.end.is_some());
+                ended
+                    .filter_map(|standing| only(&self.enclosed, standing.session.call))
+                    .collect()
             }
-            _ => None,
+            _ => Results::new(),
         }
     }
 
-    pub(super) fn take(&mut self, chunk: &ChunkHeader, word: u64) {
+    pub(super) fn take(&mut self, now: Nanos, chunk: &ChunkHeader, word: u64) {
+        if let Some(cut) = self.worker.cut(chunk.session, chunk.to) {
+            let range = cut.range(chunk.to.class, chunk.index);
+            self.rates.handle_received(now.into(), range.end - range.start);
+        }
         if let Some(place) = self.worker.place(chunk) {
-            self.windows.insert(place, word);
+            self.windows.insert((chunk.session.call, place), word);
             self.worker.handle_chunk(chunk);
         }
     }
 
-    pub(super) fn fold(&mut self, order: Order, range: &Range<u64>, operands: &[Place], into: Place) {
+    pub(super) fn fold(
+        &mut self,
+        order: Order,
+        call: u64,
+        range: &Range<u64>,
+        operands: &[Place],
+        into: Place,
+    ) {
         let start = range.start;
-        let words = operands.iter().map(|place| self.word(order, *place, range));
+        let words = operands.iter().map(|place| self.word(order, call, *place, range));
         let folded = words.reduce(|left, right| oracle::fold(order, left, right));
         let folded = folded.unwrap_or_default();
         match into {
             Place::Result => {
-                self.result.insert(start, (range.end - start, folded));
+                let result = self.results.entry(call).or_default();
+                result.insert(start, (range.end - start, folded));
             }
             into => {
-                self.windows.insert(into, folded);
+                self.windows.insert((call, into), folded);
             }
         }
     }

@@ -9,6 +9,9 @@ use crate::Nanos;
 /// The chunks of a result by their first byte: their lengths and words.
 pub(super) type Words = BTreeMap<u64, (u64, u64)>;
 
+/// Results by the number of their call.
+pub(super) type Results = BTreeMap<u64, Words>;
+
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Call,
@@ -16,10 +19,12 @@ pub(super) enum What {
     Acknowledged,
     /// A copy of this member's original is here.
     Copied(Member),
-    /// With a result that is short, when it is complete or its end is told.
-    ToScheduler(Site, ToScheduler, Option<Words>),
+    /// With results that are short, when they are complete or their ends are told.
+    ToScheduler(Site, ToScheduler, Results),
     /// With an end, a result that is short.
-    FromScheduler(Site, FromScheduler, Option<Words>),
+    FromScheduler(Site, FromScheduler, Results),
+    /// The answer to an end.
+    EndHeard(Site, Session),
     Grant(Grant),
     /// The chunk of this number from a site, and its word.
     Chunk(Site, u64, ChunkHeader, u64),
@@ -33,6 +38,7 @@ pub(super) enum What {
     RankGone,
     SchedulerDue,
     Fault(usize),
+    Kill(u32),
     Thaw(u32),
     Heal(u32, u32),
     /// One host has heard nothing of another one for long, if the cut between them lasts.

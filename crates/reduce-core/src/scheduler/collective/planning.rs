@@ -1,6 +1,9 @@
 //! Plans of a session: for its shares, and for its result on the way to all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     super::{detours, rows, spreading},
@@ -10,7 +13,7 @@ use crate::{
     bracketing::block_of,
     chunks::Chunking,
     message::RowNode,
-    planner::{Planner, Source},
+    planner::{Planner, Ring, Source},
     sharing,
 };
 
@@ -71,14 +74,46 @@ impl Collective {
         }
     }
 
+    /// Most of what the root lacks is under way to it.
+    fn is_half_merged(&self) -> bool {
+        let Some(chunking) = self.chunking else {
+            return false;
+        };
+        let chunks = |share: &Share| chunking.cut(share.id).chunks();
+        let merged = |share: &Share| share.merged.iter().map(|merged| u64::from(*merged)).sum::<u64>();
+        let shares = || self.shares.values();
+        shares().map(merged).sum::<u64>() * 2 >= shares().map(chunks).sum::<u64>()
+    }
+
+    /// Some sites are far slower than they counted when the plans were made.
+    pub(in crate::scheduler) fn go_around_slow(
+        &mut self,
+        view: &View,
+        now: Duration,
+        fallen: &BTreeSet<Site>,
+    ) {
+        let is_planned = |site: &&Site| self.shares.values().any(|share| share.sites.contains(*site));
+        let may_replan = !self.is_half_merged();
+        let concerns = |site: &&Site| (may_replan && is_planned(site)) || self.spread.receives(**site);
+        let fallen = fallen.iter().filter(concerns).copied().collect();
+        let fallen = self.pace.take(now, fallen);
+        self.spread.go_around_slow(&fallen);
+        if may_replan {
+            self.replan(view, |share| !share.sites.is_disjoint(&fallen));
+        }
+    }
+
     /// Makes a plan for a share, and a row for each site that has a part in it or in the plan before.
     fn plan(&mut self, view: &View, id: ShareId) {
+        self.pace.begin(view.now);
         let root = self.root();
         let planner = Planner {
             root,
             order: self.order(),
             contributions: self.call.contributions,
             broken: view.troubles.broken(),
+            hosts: view.troubles.hosts(),
+            ring: self.makes_ring().then_some(Ring::ToRoot),
             costs: view.costs,
         };
         let capacity = |site: &Site| view.capacity(*site);
@@ -89,7 +124,7 @@ impl Collective {
         let dealt = match self.call.contributions {
             _ if given.is_some() => held.iter().map(|(member, _)| (*member, root)).collect(),
             Contributions::Shared(_) => sharing::deal(&held, root, capacity),
-            _ => sharing::first(&held),
+            _ => sharing::first(&held, capacity),
         };
         let sources = rows::sources(dealt, capacity);
         let members_in_all = self.counted() as u32;
@@ -176,7 +211,8 @@ impl Collective {
             Contributions::One(_) | Contributions::SideBySide => 2,
         };
         let blocks = self.call.contributions.blocks(ranks);
-        planner.chunking_of_blocks(blocks, self.call.bytes, self.call.element_bytes, sites)
+        let places = planner.places(sites, &self.ranks);
+        planner.chunking_of_blocks(blocks, self.call.bytes, self.call.element_bytes, places)
     }
 
     fn push_row(&mut self, site: Site, plan: PlanId, share: ShareId, nodes: Vec<RowNode>, merged: Merged) {
@@ -229,10 +265,16 @@ impl Collective {
         None
     }
 
+    /// Each site carries as much for the result as for the contributions.
+    fn makes_ring(&self) -> bool {
+        self.call.is_spread && self.call.contributions == Contributions::Each && self.order() == Order::Any
+    }
+
     fn plan_spread(&mut self, view: &View, before: BTreeSet<Site>) {
         let Some(chunking) = self.chunking else { return };
         let root = self.root();
         let plan = self.next_plan();
+        let ring = self.makes_ring().then_some(Ring::FromRoot);
         let spread = &mut self.spread;
         spread.plan = plan;
         let sites: BTreeSet<Site> = spread.receivers.iter().copied().chain([root]).collect();
@@ -241,6 +283,8 @@ impl Collective {
             order: Order::Any,
             contributions: Contributions::Each,
             broken: view.troubles.broken(),
+            hosts: view.troubles.hosts(),
+            ring,
             costs: view.costs,
         };
         let source = |&site: &Site| Source {

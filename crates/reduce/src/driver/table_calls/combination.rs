@@ -1,6 +1,7 @@
 //! The end of a call that all ranks have posted.
 
 use ropewalk_fabric::{CallTable, HoldId};
+use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Contributions, Member, block_of};
 
 use super::{TableCall, TableCalls};
@@ -47,6 +48,36 @@ impl TableCalls {
             rank: self.own,
             message: cut(error.to_string(), ReductionError::MESSAGE_LENGTH_MAX),
         })
+    }
+}
+
+impl TableCalls {
+    /// The contribution of all ranks of this host to a call among hosts; none if another host's makes the only one.
+    pub(super) fn contribution_of_host(
+        &self,
+        number: u64,
+        call: &TableCall,
+    ) -> Result<Option<Vec<u8>>, FoldError> {
+        let Fold::Elements(elements) = &call.begin.fold else {
+            return Ok(None);
+        };
+        let records = Records {
+            table: &self.table,
+            number,
+        };
+        let length = call.signature.length.unwrap_or_default() as usize;
+        let mut whole = match call.signature.contributions {
+            Contributions::One(Member(rank)) => {
+                let Some(row) = self.row_of(Rank(rank)) else {
+                    return Ok(None);
+                };
+                let mut whole = elements.result(length);
+                records.read(row, whole.bytes_mut())?;
+                whole
+            }
+            _ => records.fold(&**elements, length)?,
+        };
+        Ok(Some(whole.bytes_mut().to_vec()))
     }
 }
 

@@ -15,7 +15,6 @@ use std::{
 };
 
 use ropewalk_fabric::CallTable;
-use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Contributions, Member, block_of};
 
 use crate::{
@@ -31,8 +30,9 @@ pub(in crate::driver) struct LongCall {
     /// Bytes of a contribution.
     length: usize,
     cut: Cut,
-    root: Rank,
-    own: Rank,
+    /// The rows of the root and of this rank.
+    root: usize,
+    own: usize,
     /// This rank gets the result.
     is_wanted: bool,
     /// Ranks share the work: the root has memory for the common result.
@@ -89,12 +89,12 @@ pub(in crate::driver) struct Awaited {
 }
 
 impl LongCall {
-    /// The work on a call with this signature.
+    /// The work on a call with this signature, of the rank in the row `own`.
     pub(super) fn new(
         number: u64,
         signature: &Signature,
         fold: Arc<dyn FoldElements>,
-        own: Rank,
+        (root, own): (usize, usize),
         ranks: usize,
         is_block: bool,
     ) -> Self {
@@ -107,11 +107,11 @@ impl LongCall {
             fold,
             contributions: signature.contributions,
             length,
-            root: signature.root,
+            root,
             own,
-            is_wanted: signature.is_spread || signature.root == own,
+            is_wanted: signature.is_spread || root == own,
             is_shared,
-            is_needed: is_shared && (signature.is_spread || signature.root != own),
+            is_needed: is_shared && (signature.is_spread || root != own),
             progress: Mutex::default(),
         }
     }
@@ -198,7 +198,7 @@ impl LongCall {
             return Ok(Work::Done);
         }
         let memory = progress.memory.take().filter(|_| rows.len() == 1);
-        let has_result = memory.is_some() && progress.holds_own && rows == [self.own.index()];
+        let has_result = memory.is_some() && progress.holds_own && rows == [self.own];
         let mut result = memory.unwrap_or_else(|| self.fold.result(self.length * rows.len()));
         let blocks = result.bytes_mut().chunks_mut(self.length);
         for (&row, into) in rows.iter().zip(blocks).filter(|_| !has_result) {
@@ -292,10 +292,8 @@ impl LongCall {
             left: self.length,
             right: 0,
         };
-        let (Some(common), Some(result)) = (
-            table.result(self.root.index(), self.number),
-            progress.memory.as_mut(),
-        ) else {
+        let (Some(common), Some(result)) = (table.result(self.root, self.number), progress.memory.as_mut())
+        else {
             return Err(missing);
         };
         if common.length() < self.length {
@@ -316,7 +314,7 @@ impl LongCall {
         let holds_own = progress.holds_own;
         self.fold_chunk(table, range.clone(), into, holds_own, &mut progress.block)?;
         if self.is_needed {
-            let common = table.result(self.root.index(), self.number);
+            let common = table.result(self.root, self.number);
             let common = common.filter(|common| common.length() >= self.length);
             let common = common.ok_or(FoldError::Elements {
                 left: self.length,
@@ -366,7 +364,7 @@ impl LongCall {
         into: &mut [u8],
         holds_own: bool,
     ) -> Result<(), FoldError> {
-        let own = self.own.index();
+        let own = self.own;
         let part = |row| self.data(table, row).map(|data| &data[range.clone()]);
         if holds_own && rows.len() == 2 && rows.start + 1 == own {
             return self.fold.fold(into, part(rows.start)?, Side::Left);

@@ -6,6 +6,7 @@ use std::{
 };
 
 use ropewalk_fabric::CallTable;
+use ropewalk_names::Rank;
 use ropewalk_reduce_core::Contributions;
 
 use super::{Offer, TableCall, TableCalls, Waiting, long::LongCall};
@@ -48,11 +49,11 @@ impl Offered<'_> {
         };
         let signature = self.signature;
         let length = signature.length? as usize;
-        let is_suited = self.id.group == calls.world()
-            && matches!(self.fold, Fold::Elements(_))
+        let is_suited = matches!(self.fold, Fold::Elements(_))
             && (self.is_total || length == 0)
             && length <= calls.length_max(self.is_lent)
             && !matches!(signature.contributions, Contributions::Shared(_));
+        let is_suited = is_suited && calls.hosts.as_ref().is_none_or(|hosts| hosts.suits(self, calls));
         let compared = TableCalls::compared(signature, self.is_taken());
         Some((number, compared.filter(|_| is_suited)?))
     }
@@ -71,10 +72,10 @@ impl Group {
         completion: Completion,
     ) -> Result<Result<Waiting, Completion>, ReduceError> {
         let shared = self.shared();
-        let Some(calls) = shared.table_calls.as_ref().filter(|calls| !calls.has_left()) else {
+        let Some(calls) = self.calls(offered.id) else {
             return Ok(Err(completion));
         };
-        let Some((number, compared)) = offered.suits(calls) else {
+        let Some((number, compared)) = offered.suits(&calls) else {
             return Ok(Err(completion));
         };
         let Offered {
@@ -90,24 +91,41 @@ impl Group {
         let begin = self.begin(id, signature.clone(), length, fold, options.timeout, completion)?;
         let is_protected = data.is_some() && options.protection != Protection::None;
         begin.completion.settle(is_protected.then_some(Duration::ZERO));
-        let call = TableCall {
+        let mut call = TableCall {
             begin,
             call: compared,
             signature: signature.clone(),
             contributes: data.is_some(),
-            is_taken: offered.is_taken(),
+            taker: calls.taker(offered),
             since: Instant::now(),
             long: calls.long_call(number, offered),
+            is_overdue: false,
+            among_hosts: None,
         };
-        let (taker, long) = (call.taker(), call.long.clone());
-        let waiting = Waiting::new(Arc::clone(shared), number, taker, long);
+        if calls.hosts.is_some()
+            && let Some(data) = data
+        {
+            // Those who hear of a loss first may be on another host.
+            call.begin.originals = self.protect_waiting(offered, data)?;
+        }
+        let (taker, long) = (call.taker, call.long.clone());
+        let waiting = Waiting::new(Arc::clone(shared), Arc::clone(&calls), number, taker, long);
         match calls.offer(number, call, data.unwrap_or_default()) {
-            Offer::Posted => {}
+            Offer::Posted => {
+                if calls.has_to_begin_among_hosts(number) {
+                    shared.wake();
+                }
+            }
+            // Its contribution is protected, and must not be so again with another token.
+            Offer::Refused(call) if calls.hosts.is_some() => {
+                shared.settle(&calls, calls.keep(number, call));
+                shared.wake();
+            }
             Offer::Waits(mut call) => {
-                if let Some(data) = data {
+                if let Some(data) = data.filter(|_| calls.hosts.is_none()) {
                     call.begin.originals = self.protect_waiting(offered, data)?;
                 }
-                shared.settle(calls.keep(number, call));
+                shared.settle(&calls, calls.keep(number, call));
                 shared.wake();
             }
             Offer::Refused(call) => return Ok(Err(call.begin.completion)),
@@ -125,7 +143,7 @@ impl Group {
         let memory = ContributionMemory::new(self.spare_memory(), data).map_err(ReduceError::Memory)?;
         let contribution = Contribution {
             session: id.session(),
-            members: None,
+            members: self.members_if_not_all(),
             signature: signature.clone(),
             member,
             // As it is if it is found in the table.
@@ -146,18 +164,22 @@ impl Group {
 
     /// A call was made, or could not be.
     pub(in crate::driver) fn note_call(&self, id: ReductionId, is_made: bool) {
-        let shared = self.shared();
-        let Some(calls) = &shared.table_calls else { return };
-        let ReductionNumber::Call(number) = id.number else {
+        let (Some(calls), ReductionNumber::Call(number)) = (self.calls(id), id.number) else {
             return;
         };
-        if id.group != calls.world() || calls.has_left() {
-            return;
-        }
         if !is_made {
             calls.close();
         }
-        shared.settle(calls.pass(number));
+        self.shared().settle(&calls, calls.pass(number));
+    }
+
+    /// The table for a call, if one can end there.
+    fn calls(&self, id: ReductionId) -> Option<Arc<TableCalls>> {
+        let ReductionNumber::Call(_) = id.number else {
+            return None;
+        };
+        let calls = self.shared().tables.as_ref()?.of(id.group, self.members());
+        calls.filter(|calls| !calls.has_left())
     }
 }
 
@@ -171,22 +193,29 @@ impl TableCalls {
         long.max(CallTable::DATA_SIZE_MAX)
     }
 
+    /// The rank whose result is waited for.
+    fn taker(&self, offered: &Offered<'_>) -> Option<Rank> {
+        match &self.hosts {
+            Some(hosts) => Some(hosts.own()),
+            None => offered.is_taken().then_some(offered.signature.root),
+        }
+    }
+
     /// The work on a call, if it is long.
     fn long_call(&self, number: u64, offered: &Offered<'_>) -> Option<Arc<LongCall>> {
         let Fold::Elements(fold) = offered.fold else {
             return None;
         };
         let is_long = offered.signature.length > Some(CallTable::DATA_SIZE_MAX as u64);
-        is_long.then(|| {
-            Arc::new(LongCall::new(
-                number,
-                offered.signature,
-                Arc::clone(fold),
-                self.own,
-                self.table.rows(),
-                offered.is_block,
-            ))
-        })
+        let root = self.row_of(offered.signature.root).filter(|_| is_long)?;
+        Some(Arc::new(LongCall::new(
+            number,
+            offered.signature,
+            Arc::clone(fold),
+            (root, self.own_row()),
+            self.table.rows(),
+            offered.is_block,
+        )))
     }
 }
 

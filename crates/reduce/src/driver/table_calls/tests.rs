@@ -7,7 +7,7 @@ use ropewalk_fabric::TablePlace;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_reduce_core::{Contributions, Member, Token};
 
-use super::*;
+use super::{tables::Seen, *};
 use crate::{
     driver::reduction::{Completion, Slot},
     ids::{ReductionId, ReductionNumber},
@@ -59,6 +59,8 @@ enum Step {
 struct World {
     ranks: Vec<Caller>,
     dead: Vec<u32>,
+    /// The table of all, if the ranks are a group of it: that of a process outside the group.
+    outside: Option<CallTable>,
 }
 
 struct Caller {
@@ -151,11 +153,11 @@ fn table_call(rank: u32, number: u64, kind: Kind, completion: Completion) -> Tab
         copies: None,
         completion,
     };
-    let is_taken = !signature.is_spread;
+    let (is_taken, root) = (!signature.is_spread, signature.root.0);
     let long = match fold {
         Fold::Elements(fold) if elements(kind) > 1 => {
-            let ranks = RANKS as usize;
-            let long = LongCall::new(number, &signature, fold, Rank(rank), ranks, false);
+            let rows = (root as usize, rank as usize);
+            let long = LongCall::new(number, &signature, fold, rows, RANKS as usize, false);
             Some(Arc::new(long))
         }
         _ => None,
@@ -165,22 +167,35 @@ fn table_call(rank: u32, number: u64, kind: Kind, completion: Completion) -> Tab
         call: TableCalls::compared(&signature, is_taken).unwrap(),
         signature,
         contributes: true,
-        is_taken,
+        taker: is_taken.then_some(Rank(root)),
         since: Instant::now(),
         long,
+        is_overdue: false,
+        among_hosts: None,
     }
 }
 
 impl World {
-    fn new() -> Self {
-        let first = CallTable::create(RANKS as usize).unwrap();
+    /// The ranks are all of a table, or a group there.
+    fn new(is_group: bool) -> Self {
+        let processes = RANKS as usize + usize::from(is_group);
+        let first = CallTable::create(processes).unwrap();
         let place: TablePlace = first.place().to_string().parse().unwrap();
-        let others = (1..RANKS).map(|own| CallTable::open(&place, RANKS as usize, own as usize).unwrap());
-        let tables: Vec<_> = std::iter::once(first).chain(others.collect::<Vec<_>>()).collect();
+        let others = (1..processes).map(|own| CallTable::open(&place, processes, own).unwrap());
+        let others: Vec<_> = others.collect();
+        let mut tables: Vec<_> = std::iter::once(first).chain(others).collect();
+        let outside = is_group.then(|| tables.remove(0));
+        if is_group {
+            // A group has an order of its own.
+            tables.reverse();
+            let rows: Vec<usize> = (1..processes).rev().collect();
+            let section = |table: CallTable| table.section(world_id().0, &rows).unwrap();
+            tables = tables.into_iter().map(section).collect();
+        }
         let ranks = tables.into_iter().zip(0..).map(|(table, rank)| Caller {
             calls: TableCalls {
                 patience: Duration::ZERO,
-                ..TableCalls::new(table, world_id(), Rank(rank))
+                ..TableCalls::of_ranks(table, world_id(), Rank(rank), (0..RANKS).map(Rank).collect())
             },
             made: 0,
             heard: 0,
@@ -191,11 +206,36 @@ impl World {
         Self {
             ranks: ranks.collect(),
             dead: Vec::new(),
+            outside,
         }
     }
 
     fn living(&self) -> impl Iterator<Item = u32> {
         (0..RANKS).filter(|rank| !self.dead.contains(rank))
+    }
+
+    /// As soon as one rank has left the table all know from which call on, whatever they still work on: they have to
+    /// know then what the dead have left.
+    fn check_where_they_leave(&self) -> Result<(), TestCaseError> {
+        let calls = || self.living().map(|rank| &self.ranks[rank as usize].calls);
+        if let Some(left) = calls().find_map(|calls| calls.lock().left_from) {
+            let mut known: Vec<_> = calls().map(|calls| calls.seen().first_left()).collect();
+            known.extend(self.seen_outside(|seen| seen.first_left()));
+            prop_assert!(known.iter().all(|from| *from == Some(left)), "{left}: {known:?}");
+        }
+        Ok(())
+    }
+
+    /// As a process outside the group sees its calls, if there is one.
+    fn seen_outside<R>(&self, look: impl FnOnce(&Seen<'_>) -> R) -> Option<R> {
+        let section = self.outside.as_ref()?.sections().next().unwrap();
+        Some(look(&Seen {
+            rows: &section.rows,
+            group: world_id(),
+            ranks: &self.ranks[0].calls.ranks,
+            members: None,
+            is_own: true,
+        }))
     }
 
     fn step(&mut self, rank: u32, step: Step) {
@@ -312,10 +352,11 @@ proptest! {
     /// Whatever is interleaved: all ranks that live agree on the calls that end in the table, these have the right
     /// results, and of all others every contribution that was posted is found, that of the dead too.
     #[test]
-    fn all_agree_and_nothing_is_lost(steps in vec((0..RANKS, step()), 1..300)) {
-        let mut world = World::new();
+    fn all_agree_and_nothing_is_lost(is_group: bool, steps in vec((0..RANKS, step()), 1..300)) {
+        let mut world = World::new(is_group);
         for (rank, step) in steps {
             world.step(rank, step);
+            world.check_where_they_leave()?;
         }
         let living: Vec<u32> = world.living().collect();
         // All that live make as many calls, and hear of all deaths.
@@ -359,10 +400,17 @@ proptest! {
             }
             for &dead in world.dead.iter().filter(|_| ends[0].is_some()) {
                 let dead_rank = &world.ranks[dead as usize];
-                let found = own.calls.left_by(Rank(dead), end);
-                let found = found.iter().map(|(known, bytes)| (known.session.call, bytes[..8].to_vec()));
-                let found: Vec<_> = found.collect();
-                let posted = end..own.calls.table.posted(dead as usize);
+                let left = |seen: &Seen<'_>| {
+                    let left = seen.left_by(dead as usize, end).into_iter();
+                    let left = left.map(|legacy| {
+                        let data = legacy.data.unwrap();
+                        (legacy.contribution.session.call, data[..8].to_vec())
+                    });
+                    left.collect::<Vec<_>>()
+                };
+                let found = left(&own.calls.seen());
+                prop_assert!(world.seen_outside(left).is_none_or(|outside| outside == found));
+                let posted = end..own.calls.table.view().posted(dead as usize);
                 let posted = posted.filter(|call| dead_rank.slots.contains_key(call));
                 let posted: Vec<_> = posted
                     .map(|call| (call, contribution(dead, call).to_ne_bytes().to_vec()))

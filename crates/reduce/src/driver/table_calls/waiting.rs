@@ -22,6 +22,7 @@ use crate::operation::Elements;
 #[derive(Debug)]
 pub(in crate::driver) struct Waiting {
     shared: Arc<Shared>,
+    calls: Arc<TableCalls>,
     number: u64,
     taker: Option<Rank>,
     long: Option<Arc<LongCall>>,
@@ -30,12 +31,14 @@ pub(in crate::driver) struct Waiting {
 impl Waiting {
     pub(in crate::driver) fn new(
         shared: Arc<Shared>,
+        calls: Arc<TableCalls>,
         number: u64,
         taker: Option<Rank>,
         long: Option<Arc<LongCall>>,
     ) -> Self {
         Self {
             shared,
+            calls,
             number,
             taker,
             long,
@@ -51,22 +54,19 @@ impl Waiting {
 
     /// Ends what can be ended.
     pub(in crate::driver) fn look(&self) {
-        if let Some(calls) = &self.shared.table_calls {
-            self.shared.settle(calls.advance(CHUNKS_PER_LOOK));
-        }
+        self.shared
+            .settle(&self.calls, self.calls.advance(CHUNKS_PER_LOOK));
     }
 
     /// Waits until the call has ended, or goes by the scheduler.
     pub(in crate::driver) fn wait(&self, slot: &Slot) {
-        let Some(calls) = &self.shared.table_calls else {
-            return;
-        };
+        let calls = &*self.calls;
         let mut patience = Patience::new();
         loop {
             let ends = calls.advance(usize::MAX);
             let awaited = ends.awaited;
             patience.renew(ends.has_worked);
-            self.shared.settle(ends);
+            self.shared.settle(calls, ends);
             if slot.is_full() || calls.has_left() {
                 return;
             }
@@ -79,19 +79,13 @@ impl Waiting {
 
     /// Sees to it that the call ends also if nobody asks for it: somebody wants to be told.
     pub(in crate::driver) fn watch(&self) {
-        let Some(calls) = &self.shared.table_calls else {
-            return;
-        };
+        let calls = &self.calls;
         if calls.has_left() || calls.is_watched.swap(true, Ordering::AcqRel) {
             return;
         }
-        let shared = Arc::clone(&self.shared);
+        let (shared, watched) = (Arc::clone(&self.shared), Arc::clone(calls));
         let watch = std::thread::Builder::new().name("ropewalk-watch".into());
-        let started = watch.spawn(move || {
-            if let Some(calls) = &shared.table_calls {
-                calls.watch(&shared);
-            }
-        });
+        let started = watch.spawn(move || watched.watch(&shared));
         if started.is_err() {
             // The progress thread looks often while there are calls.
             calls.is_polled.store(true, Ordering::Release);
@@ -108,7 +102,7 @@ impl TableCalls {
             let ends = self.advance(usize::MAX);
             let awaited = ends.awaited;
             patience.renew(ends.has_worked);
-            shared.settle(ends);
+            shared.settle(self, ends);
             let Some((first, taker)) = self.first() else {
                 self.is_watched.store(false, Ordering::Release);
                 // One may have come before that could be seen.
@@ -142,7 +136,7 @@ impl TableCalls {
         let state = self.lock();
         let first = state.calls.front()?.as_ref();
         let taker = first.and_then(|call| match call {
-            OwnCall::Here(call) => call.taker(),
+            OwnCall::Here(call) => call.taker,
             OwnCall::Elsewhere => None,
         });
         Some((state.next, taker))
@@ -151,10 +145,28 @@ impl TableCalls {
     /// Says if nothing is known of the end of a call.
     fn is_open(&self, number: u64, taker: Option<Rank>) -> bool {
         match (self.table.state(number), taker) {
+            // The progress thread tells of its end, or of that of the call before.
+            (CallState::Posted, _) if self.has_begun_for(number) => true,
             (CallState::Posted, Some(taker)) if taker != self.own => {
-                self.table.taken(taker.index(), number) == Taken::NotYet
+                self.taken(taker, number) == Taken::NotYet
             }
             (state, _) => state == CallState::Open,
+        }
+    }
+
+    /// Says if this rank has begun this call among hosts, or the one that has to end first.
+    fn has_begun_for(&self, number: u64) -> bool {
+        let begun = self.begun.load(Ordering::Acquire);
+        begun > number || begun > 0 && begun > self.lock().next
+    }
+
+    /// This rank posts nothing any more, if its first call waits for what may never come.
+    fn leave_if_hopeless(&self) {
+        let mut state = self.lock();
+        let is_hopeless = !self.is_shared(&mut state) || state.lacks_memory();
+        drop(state);
+        if is_hopeless {
+            self.close();
         }
     }
 
@@ -168,12 +180,13 @@ impl TableCalls {
 }
 
 impl Shared {
-    /// Tells callers what has come of calls.
-    pub(in crate::driver) fn settle(&self, ends: Ends) {
+    /// Tells callers what has come of calls of a table.
+    pub(in crate::driver) fn settle(&self, calls: &TableCalls, ends: Ends) {
         let Ends { ended, left, .. } = ends;
         if !ended.is_empty() {
             self.set_failed(ended.last().is_some_and(|ended| ended.result.is_err()));
         }
+        let has_news = !(ended.is_empty() && left.is_empty());
         let several = ended.len() > 1;
         for ended in ended {
             if let Some((hold, bytes)) = ended.hold {
@@ -181,7 +194,7 @@ impl Shared {
             }
             ended.completion.complete(ended.result);
         }
-        if several && let Some(calls) = &self.table_calls {
+        if several || has_news && calls.hosts.is_some() {
             // Other threads of this process may sleep until one of them ends.
             calls.table.ring();
         }
@@ -223,8 +236,7 @@ impl Patience {
         self.pause = (self.pause * 2).min(TURN);
         self.look_at = now + self.pause;
         if now >= self.begun + TURN {
-            // A rank that cannot reach the table posts nothing.
-            calls.table.not_joined().for_each(|row| calls.table.close(row));
+            calls.leave_if_hopeless();
         }
         // One that computes ends its part by its progress thread. Ours watches it, too.
         calls.has_to_ask.store(true, Ordering::Release);
@@ -234,7 +246,8 @@ impl Patience {
 
 /// So long a caller waits before it asks those that it waits for; then twice as long each time.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
-/// So long at most. A rank that has not come to the table by then will not.
+/// So long at most. A rank that has not come to the table by then will not; nor will memory that calls of other groups
+/// have.
 const TURN: Duration = Duration::from_secs(1);
 /// So often it is looked if there is room for a call that waits for that.
 pub(super) const ROOM_LOOK: Duration = Duration::from_millis(1);

@@ -1,6 +1,7 @@
 use std::thread;
 
 use ropewalk_fabric::{Block, Data, Record, TablePlace};
+use ropewalk_names::Rank;
 
 use super::*;
 use crate::{
@@ -60,8 +61,8 @@ fn results(ranks: usize, signature: &Signature, is_block: bool, is_lent: bool) -
         .map(|own| {
             let table = &tables[own];
             let mine = contribution(own);
-            let rank = Rank(own as u32);
-            let call = LongCall::new(0, signature, Arc::clone(&fold), rank, ranks, is_block);
+            let rows = (signature.root.index(), own);
+            let call = LongCall::new(0, signature, Arc::clone(&fold), rows, ranks, is_block);
             let mut data = table.allocate(4 * LENGTH).unwrap();
             data.fill_from(bytemuck::cast_slice(&mine));
             let result = call

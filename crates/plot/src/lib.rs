@@ -1,42 +1,52 @@
 //! The pictures that commands write: one writer of axes, lines, marks and text.
 
+#![forbid(unsafe_code)]
+
 mod axis;
 
 use std::fmt::Write;
 
-use super::page::{WIDTH, escaped};
+pub use self::axis::{Axis, TimeUnit, label};
 
-pub(super) use self::axis::{Axis, TimeUnit, label};
+/// The width of pictures, in their own units.
+pub const WIDTH: f64 = 1100.0;
 
 /// An SVG picture under construction. It follows the reader's dark or light mode.
 #[derive(Debug)]
-pub(super) struct Picture {
+pub struct Picture {
     svg: String,
 }
 
 /// The side of its place on which a text lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Anchor {
+pub enum Anchor {
+    /// The text begins there.
     Start,
+    /// The middle of the text is there.
     Middle,
+    /// The text ends there.
     End,
 }
 
 /// A place in a picture, or two lengths.
-pub(super) type Point = (f64, f64);
+pub type Point = (f64, f64);
 
 /// The rectangle between the axes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
-    pub(super) left: f64,
-    pub(super) right: f64,
-    pub(super) top: f64,
-    pub(super) bottom: f64,
+pub struct Frame {
+    /// The place of its left side.
+    pub left: f64,
+    /// The place of its right side.
+    pub right: f64,
+    /// The place of its upper side.
+    pub top: f64,
+    /// The place of its lower side.
+    pub bottom: f64,
 }
 
 impl Picture {
     /// An empty picture of the usual width. Screen readers read the title.
-    pub(super) fn new(height: f64, title: &str) -> Self {
+    pub fn new(height: f64, title: &str) -> Self {
         Self {
             svg: format!(
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
@@ -47,12 +57,14 @@ impl Picture {
         }
     }
 
-    pub(super) fn finish(mut self) -> String {
+    /// The text of the picture.
+    pub fn finish(mut self) -> String {
         self.svg.push_str("</svg>\n");
         self.svg
     }
 
-    pub(super) fn text(&mut self, (x, y): Point, anchor: Anchor, text: &str) {
+    /// A text, whose base line is at `y`.
+    pub fn text(&mut self, (x, y): Point, anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "",
             Anchor::Middle => " text-anchor=\"middle\"",
@@ -64,26 +76,29 @@ impl Picture {
         ));
     }
 
-    pub(super) fn line(&mut self, class: &str, (x1, y1): Point, (x2, y2): Point) {
+    /// A straight line.
+    pub fn line(&mut self, class: &str, (x1, y1): Point, (x2, y2): Point) {
         self.push(format_args!(
             "<line class=\"{class}\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>"
         ));
     }
 
-    pub(super) fn rectangle(&mut self, class: &str, (x, y): Point, (width, height): Point) {
+    /// A rectangle with its upper left corner, its width and its height.
+    pub fn rectangle(&mut self, class: &str, (x, y): Point, (width, height): Point) {
         self.push(format_args!(
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
         ));
     }
 
-    pub(super) fn disc(&mut self, class: &str, (x, y): Point, radius: f64) {
+    /// A filled circle.
+    pub fn disc(&mut self, class: &str, (x, y): Point, radius: f64) {
         self.push(format_args!(
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"/>"
         ));
     }
 
     /// A line through all points.
-    pub(super) fn curve(&mut self, class: &str, points: &[Point]) {
+    pub fn curve(&mut self, class: &str, points: &[Point]) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         self.push(format_args!(
             "<polyline points=\"{}\" class=\"{class}\"/>",
@@ -92,7 +107,7 @@ impl Picture {
     }
 
     /// A number or letter in a disc, as it stands in the legend too.
-    pub(super) fn badge(&mut self, class: &str, (x, y): Point, text: &str) {
+    pub fn badge(&mut self, class: &str, (x, y): Point, text: &str) {
         self.disc(class, (x, y), BADGE_RADIUS);
         self.push(format_args!(
             "<text class=\"badge\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
@@ -101,7 +116,7 @@ impl Picture {
     }
 
     /// Two slanted strokes over a gap: the bar or line goes on beyond the picture. `high` is the height of the gap.
-    pub(super) fn break_mark(&mut self, (x, y): Point, high: f64) {
+    pub fn break_mark(&mut self, (x, y): Point, high: f64) {
         let (half, top) = (high / 2.0, y - high / 2.0);
         self.push(format_args!(
             "<g class=\"cut\"><path class=\"paper\" d=\"M{:.1} {:.1}h6l5 {high:.1}h-6z\"/>",
@@ -115,12 +130,14 @@ impl Picture {
     }
 
     /// A tick with its label for each value, lines across the frame, and the quantity with its unit below.
-    pub(super) fn bottom_axis(&mut self, frame: Frame, axis: Axis, ticks: &[(f64, String)], name: &str) {
+    pub fn bottom_axis(&mut self, frame: Frame, axis: Axis, ticks: &[(f64, String)], name: &str) {
         for (value, text) in ticks {
             let x = axis.place(*value);
             self.line("grid", (x, frame.top), (x, frame.bottom));
             self.line("ink", (x, frame.bottom), (x, frame.bottom + 5.0));
-            self.text((x, frame.bottom + 20.0), Anchor::Middle, text);
+            // About half the width of the text: the last one would leave the picture.
+            let half = 4.2 * text.chars().count() as f64;
+            self.text((x.min(WIDTH - half), frame.bottom + 20.0), Anchor::Middle, text);
         }
         self.line("ink", (frame.left, frame.bottom), (frame.right, frame.bottom));
         let middle = (frame.left + frame.right) / 2.0;
@@ -128,7 +145,7 @@ impl Picture {
     }
 
     /// The same at the left; the quantity stands above.
-    pub(super) fn left_axis(&mut self, frame: Frame, axis: Axis, ticks: &[(f64, String)], name: &str) {
+    pub fn left_axis(&mut self, frame: Frame, axis: Axis, ticks: &[(f64, String)], name: &str) {
         for (value, text) in ticks {
             let y = axis.place(*value);
             self.line("grid", (frame.left, y), (frame.right, y));
@@ -145,13 +162,21 @@ impl Picture {
     }
 }
 
+/// Text as it may stand in HTML or SVG.
+pub fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
 /// The class of the n-th of several lines; colours repeat.
-pub(super) fn colour(index: usize) -> String {
+pub fn colour(index: usize) -> String {
     format!("c{}", index % COLOUR_COUNT)
 }
 
 /// The radius of a badge.
-pub(super) const BADGE_RADIUS: f64 = 10.0;
+pub const BADGE_RADIUS: f64 = 10.0;
 
 const COLOUR_COUNT: usize = 7;
 

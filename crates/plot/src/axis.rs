@@ -2,7 +2,7 @@
 
 /// An axis of a picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Axis {
+pub struct Axis {
     from: f64,
     to: f64,
     begin: f64,
@@ -12,7 +12,7 @@ pub(crate) struct Axis {
 
 impl Axis {
     /// Equal lengths are equal differences. `from` stands at `begin`, `to` stands at `end`.
-    pub(crate) fn linear((from, to): (f64, f64), (begin, end): (f64, f64)) -> Self {
+    pub fn linear((from, to): (f64, f64), (begin, end): (f64, f64)) -> Self {
         Self {
             from,
             to: if to > from { to } else { from + 1.0 },
@@ -23,7 +23,7 @@ impl Axis {
     }
 
     /// Equal lengths are equal factors. Both values are positive.
-    pub(crate) fn logarithmic((from, to): (f64, f64), places: (f64, f64)) -> Self {
+    pub fn logarithmic((from, to): (f64, f64), places: (f64, f64)) -> Self {
         let from = from.max(f64::MIN_POSITIVE);
         Self {
             logarithmic: true,
@@ -32,7 +32,7 @@ impl Axis {
     }
 
     /// The place of a value, also of one outside of the axis.
-    pub(crate) fn place(self, value: f64) -> f64 {
+    pub fn place(self, value: f64) -> f64 {
         let part = match self.logarithmic {
             true => (value / self.from).ln() / (self.to / self.from).ln(),
             false => (value - self.from) / (self.to - self.from),
@@ -40,12 +40,13 @@ impl Axis {
         self.begin + part * (self.end - self.begin)
     }
 
-    pub(crate) fn contains(self, value: f64) -> bool {
+    /// Says if a value lies on the axis.
+    pub fn contains(self, value: f64) -> bool {
         (self.from..=self.to).contains(&value)
     }
 
     /// Round values from one end to the other, at most eleven on a linear axis.
-    pub(crate) fn ticks(self) -> Vec<f64> {
+    pub fn ticks(self) -> Vec<f64> {
         match self.logarithmic {
             true => self.logarithmic_ticks(),
             false => self.linear_ticks(),
@@ -87,14 +88,16 @@ impl Axis {
 
 /// The unit that suits all times of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct TimeUnit {
-    pub(crate) name: &'static str,
-    pub(crate) seconds: f64,
+pub struct TimeUnit {
+    /// Its short name.
+    pub name: &'static str,
+    /// Its length.
+    pub seconds: f64,
 }
 
 impl TimeUnit {
     /// The unit for times about as long as this one.
-    pub(crate) fn of(seconds: f64) -> Self {
+    pub fn of(seconds: f64) -> Self {
         let (name, seconds) = match seconds {
             _ if seconds < 0.5 => ("ms", 1e-3),
             _ if seconds < 7200.0 => ("s", 1.0),
@@ -106,7 +109,7 @@ impl TimeUnit {
 }
 
 /// A number on an axis, without the digits that only the binary form brought in.
-pub(crate) fn label(value: f64) -> String {
+pub fn label(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         size if !(1e-4..1e6).contains(&size) => format!("{value:.0e}"),

@@ -7,15 +7,26 @@
 //! end BLAKE3                       a checksum of the lines above
 //! ```
 //!
+//! A header with a partitioned array has version 2, which readers of version 1 refuse. The array's line begins with
+//! `rows` in the place of `array`; the shape is that of the saved rank's own part.
+//!
+//! ```text
+//! ropewalk state 2 00000168
+//! rows float64 8 50x100 u
+//! end BLAKE3
+//! ```
+//!
 //! The bytes of the entries follow in the same order, each at the next multiple of [`STATE_ALIGNMENT`], as they stand
 //! in memory (little-endian, the last axis contiguous); the gaps are zero.
+
+mod errors;
 
 use std::{
     collections::BTreeSet,
     fmt::{self, Write},
 };
 
-use thiserror::Error;
+pub use errors::{StateHeaderError, StateMismatch};
 
 /// An entry of a named state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +40,12 @@ pub struct StateEntry {
 /// The size of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Extent {
-    Array { item: u32, shape: Vec<u64> },
+    Array {
+        item: u32,
+        shape: Vec<u64>,
+        /// The first axis is distributed over the ranks.
+        is_partitioned: bool,
+    },
     Value,
 }
 
@@ -37,78 +53,6 @@ enum Extent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateHeader {
     entries: Vec<StateEntry>,
-}
-
-/// Why bytes are no header of a named state, or a state cannot be described by one.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StateHeaderError {
-    /// The first line is another one.
-    #[error("expected a file of named state that begins with \"{VERSION}\"")]
-    Version,
-    /// The header is longer than any that is written.
-    #[error(
-        "the header of the state has more than {ENTRIES_MAX} entries or {STATE_HEADER_MAX} bytes: name fewer arrays"
-    )]
-    TooLong,
-    /// The checksum is missing or differs.
-    #[error("the header of the named state does not match its checksum: it was cut off or changed")]
-    Checksum,
-    /// A line is not as it is written.
-    #[error("line {line} of the named state's header: expected an array or a value as ropewalk writes them")]
-    Line {
-        /// Counted from 1.
-        line: usize,
-    },
-    /// A name that cannot stand in the header.
-    #[error("{0:?} is no name for saved state: use 1 to {NAME_MAX} bytes without control characters")]
-    Name(String),
-    /// The type of an element cannot stand in the header.
-    #[error(
-        "{0:?} is no type of an element: use 1 to {ELEMENT_MAX} ASCII characters without blanks, as float64"
-    )]
-    Element(String),
-    /// A shape with too many axes or elements.
-    #[error("{name} is too large: an array has at most {AXES_MAX} axes and 2**63 - 1 bytes")]
-    Shape {
-        /// The array.
-        name: String,
-    },
-    /// Two entries with one name.
-    #[error("there are two states with the name {0}: give each its own")]
-    Twice(String),
-}
-
-/// The first difference between a saved state and the one that is to be restored.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StateMismatch {
-    /// The save lacks an entry.
-    #[error("the save holds nothing named {name}, which this program wants to restore; it holds {saved}")]
-    Missing {
-        /// The name.
-        name: String,
-        /// All names of the save.
-        saved: String,
-    },
-    /// The program lacks an entry.
-    #[error("the save holds {name}, which this program does not name; it names {named}")]
-    Unnamed {
-        /// The name.
-        name: String,
-        /// All names of the program.
-        named: String,
-    },
-    /// Element or shape differ.
-    #[error("{name} was saved as {saved}, and this program has {found}")]
-    Differs {
-        /// The name.
-        name: String,
-        /// As it was saved.
-        saved: String,
-        /// As the program has it.
-        found: String,
-    },
 }
 
 impl StateEntry {
@@ -126,12 +70,34 @@ impl StateEntry {
             extent: Extent::Array {
                 item,
                 shape: shape.to_vec(),
+                is_partitioned: false,
             },
             bytes: bytes.ok_or_else(|| StateHeaderError::Shape {
                 name: name.to_owned(),
             })?,
         }
         .checked()
+    }
+
+    /// The same array, of which each rank has other rows: its first axis is distributed over the ranks.
+    ///
+    /// # Errors
+    /// If it has no axis, or more than 2**63 - 1 rows (of no bytes).
+    pub fn partitioned(mut self) -> Result<Self, StateHeaderError> {
+        match &mut self.extent {
+            Extent::Array {
+                shape,
+                is_partitioned,
+                ..
+            } if !shape.is_empty() => {
+                if shape[0] > i64::MAX as u64 {
+                    return Err(StateHeaderError::Shape { name: self.name });
+                }
+                *is_partitioned = true;
+            }
+            _ => return Err(StateHeaderError::NoAxis { name: self.name }),
+        }
+        Ok(self)
     }
 
     /// A value of some bytes, whose type and length may be others in each save.
@@ -184,12 +150,76 @@ impl StateEntry {
         self.extent == Extent::Value
     }
 
+    /// True for an array of which each rank has other rows.
+    pub fn is_partitioned(&self) -> bool {
+        matches!(
+            self.extent,
+            Extent::Array {
+                is_partitioned: true,
+                ..
+            }
+        )
+    }
+
+    /// The number of rows of this rank and the bytes of each, if the array is partitioned.
+    pub(crate) fn rows(&self) -> Option<(u64, u64)> {
+        let Extent::Array {
+            item,
+            shape,
+            is_partitioned: true,
+        } = &self.extent
+        else {
+            return None;
+        };
+        let (&rows, axes) = shape.split_first()?;
+        // An array without rows may have axes whose product is too large.
+        let row = axes
+            .iter()
+            .try_fold(u64::from(*item), |bytes, &axis| bytes.checked_mul(axis));
+        Some((rows, row.unwrap_or(u64::MAX)))
+    }
+
+    /// Both are arrays of the same elements whose shapes differ at most in the number of rows.
+    pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
+        let own = (&self.extent, &self.element);
+        match (own, (&other.extent, &other.element)) {
+            (
+                (Extent::Array { item, shape, .. }, element),
+                (
+                    Extent::Array {
+                        item: other_item,
+                        shape: other_shape,
+                        ..
+                    },
+                    other_element,
+                ),
+            ) => (item, element, shape.get(1..)) == (other_item, other_element, other_shape.get(1..)),
+            _ => false,
+        }
+    }
+
+    /// The same entry without the mark of a partitioned array.
+    pub(crate) fn unmarked(&self) -> Self {
+        let mut entry = self.clone();
+        if let Extent::Array { is_partitioned, .. } = &mut entry.extent {
+            *is_partitioned = false;
+        }
+        entry
+    }
+
     fn line(&self) -> String {
         let Self {
             name, element, bytes, ..
         } = self;
         match &self.extent {
-            Extent::Array { item, shape } => format!("array {element} {item} {} {name}", written(shape)),
+            Extent::Array {
+                item,
+                shape,
+                is_partitioned,
+            } => {
+                let kind = if *is_partitioned { "rows" } else { "array" };
+                format!("{kind} {element} {item} {} {name}", written(shape))
+            }
             Extent::Value => format!("value {element} {bytes} {name}"),
         }
     }
@@ -199,16 +229,28 @@ impl StateEntry {
         let (element, rest) = rest.split_once(' ')?;
         let (size, rest) = rest.split_once(' ')?;
         match kind {
-            "array" => {
+            "array" | "rows" => {
                 let (shape, name) = rest.split_once(' ')?;
                 let shape: Option<Vec<u64>> = match shape {
                     "-" => Some(Vec::new()),
                     axes => axes.split('x').map(|axis| axis.parse().ok()).collect(),
                 };
-                Self::array(name, element, size.parse().ok()?, &shape?).ok()
+                let entry = Self::array(name, element, size.parse().ok()?, &shape?).ok()?;
+                match kind {
+                    "rows" => entry.partitioned().ok(),
+                    _ => Some(entry),
+                }
             }
             "value" => Self::value(rest, element, size.parse().ok()?).ok(),
             _ => None,
+        }
+    }
+
+    pub(crate) fn differs(&self, saved: &Self) -> StateMismatch {
+        StateMismatch::Differs {
+            name: self.name.clone(),
+            saved: saved.to_string(),
+            found: self.to_string(),
         }
     }
 
@@ -226,8 +268,18 @@ impl fmt::Display for StateEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.extent {
             Extent::Value => write!(f, "a value ({})", self.element),
-            Extent::Array { item, shape } => {
-                write!(f, "{} of {item} bytes, shape {}", self.element, written(shape))
+            Extent::Array {
+                item,
+                shape,
+                is_partitioned,
+            } => {
+                let mark = if *is_partitioned { ", partitioned" } else { "" };
+                write!(
+                    f,
+                    "{} of {item} bytes, shape {}{mark}",
+                    self.element,
+                    written(shape)
+                )
             }
         }
     }
@@ -265,6 +317,11 @@ impl StateHeader {
         &self.entries
     }
 
+    /// True if an array is partitioned.
+    pub fn is_partitioned(&self) -> bool {
+        self.entries.iter().any(StateEntry::is_partitioned)
+    }
+
     /// The text at the beginning of the file.
     pub fn encode(&self) -> String {
         let mut lines = String::new();
@@ -273,7 +330,13 @@ impl StateHeader {
             let _ = writeln!(lines, "{}", entry.line());
         }
         let length = FIRST_LINE + lines.len() + LAST_LINE;
-        let body = format!("{VERSION}{length:08}\n{lines}");
+        // Readers that know no partitioned arrays refuse them by their first line.
+        let version = if self.is_partitioned() {
+            VERSION_PARTITIONED
+        } else {
+            VERSION
+        };
+        let body = format!("{version}{length:08}\n{lines}");
         let sum = blake3::hash(body.as_bytes()).to_hex();
         format!("{body}end {sum}\n")
     }
@@ -286,7 +349,12 @@ impl StateHeader {
         let digits = prefix
             .get(..STATE_PREFIX)
             .and_then(|prefix| std::str::from_utf8(prefix).ok())
-            .and_then(|text| text.strip_prefix(VERSION)?.strip_suffix('\n'))
+            .and_then(|text| {
+                let digits = [VERSION, VERSION_PARTITIONED]
+                    .iter()
+                    .find_map(|version| text.strip_prefix(version));
+                digits?.strip_suffix('\n')
+            })
             .ok_or(StateHeaderError::Version)?;
         match digits.parse() {
             Ok(length) if length <= STATE_HEADER_MAX => Ok(length),
@@ -333,11 +401,25 @@ impl StateHeader {
         offsets
     }
 
+    /// The entry with a name.
+    pub fn entry(&self, name: &str) -> Option<&StateEntry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+
     /// For each entry of this header, the index of the saved entry with its name.
     ///
     /// # Errors
     /// If names, elements or shapes differ. Values may have another type and length.
     pub fn matching(&self, saved: &Self) -> Result<Vec<usize>, StateMismatch> {
+        self.matching_unless(saved, |_| false)
+    }
+
+    /// The same, where some entries of this header may differ from the saved ones.
+    pub(crate) fn matching_unless(
+        &self,
+        saved: &Self,
+        may_differ: fn(&StateEntry) -> bool,
+    ) -> Result<Vec<usize>, StateMismatch> {
         let mut indices = Vec::with_capacity(self.entries.len());
         for own in &self.entries {
             let found = saved.entries.iter().position(|entry| entry.name == own.name);
@@ -346,12 +428,8 @@ impl StateHeader {
                 saved: saved.names(),
             })?;
             let entry = &saved.entries[index];
-            if !own.fits(entry) {
-                return Err(StateMismatch::Differs {
-                    name: own.name.clone(),
-                    saved: entry.to_string(),
-                    found: own.to_string(),
-                });
+            if !may_differ(own) && !own.fits(entry) {
+                return Err(own.differs(entry));
             }
             indices.push(index);
         }
@@ -364,7 +442,7 @@ impl StateHeader {
         }
     }
 
-    fn names(&self) -> String {
+    pub(crate) fn names(&self) -> String {
         match self.entries.is_empty() {
             true => "nothing".into(),
             false => {
@@ -397,6 +475,7 @@ pub const STATE_HEADER_MAX: usize = 1 << 20;
 pub const STATE_PREFIX: usize = FIRST_LINE;
 
 const VERSION: &str = "ropewalk state 1 ";
+const VERSION_PARTITIONED: &str = "ropewalk state 2 ";
 const FIRST_LINE: usize = VERSION.len() + 8 + 1;
 /// `end `, 64 digits, and the end of the line.
 const LAST_LINE: usize = 4 + 64 + 1;
@@ -407,153 +486,4 @@ const ELEMENT_MAX: usize = 64;
 const AXES_MAX: usize = 64;
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn header(entries: &[StateEntry]) -> StateHeader {
-        StateHeader::new(entries.to_vec()).unwrap()
-    }
-
-    fn array(name: &str, element: &str, shape: &[u64]) -> StateEntry {
-        StateEntry::array(name, element, 8, shape).unwrap()
-    }
-
-    fn value(name: &str, kind: &str, bytes: u64) -> StateEntry {
-        StateEntry::value(name, kind, bytes).unwrap()
-    }
-
-    /// The header is text that people can read; entries begin at multiples of 64 bytes.
-    #[test]
-    fn the_header_is_text() {
-        let header = header(&[
-            array("u", "float64", &[3, 5]),
-            array("a time", "float64", &[]),
-            value("n", "int", 2),
-        ]);
-        let text = header.encode();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], format!("ropewalk state 1 {:08}", text.len()));
-        assert_eq!(
-            lines[1..4],
-            [
-                "array float64 8 3x5 u",
-                "array float64 8 - a time",
-                "value int 2 n"
-            ]
-        );
-        let start = (text.len() as u64).next_multiple_of(64);
-        assert_eq!(header.offsets(), [start, start + 128, start + 192, start + 194]);
-        assert_eq!(StateHeader::parse(text.as_bytes()), Ok(header));
-    }
-
-    /// A byte that is changed, missing or too much is noticed, and so is a sum that overflows.
-    #[test]
-    fn wrong_headers_are_refused() {
-        let text = header(&[array("u", "float64", &[3])]).encode().into_bytes();
-        for at in 0..text.len() {
-            let mut changed = text.clone();
-            changed[at] ^= 1;
-            assert!(StateHeader::parse(&changed).is_err(), "byte {at}");
-            assert!(StateHeader::parse(&text[..at]).is_err(), "cut at {at}");
-        }
-        assert_eq!(
-            StateHeader::length(b"ropewalk state 1 99999999\n"),
-            Err(StateHeaderError::TooLong)
-        );
-        let shape = StateHeaderError::Shape { name: "u".into() };
-        assert_eq!(
-            StateEntry::array("u", "float64", 8, &[1 << 62, 4]),
-            Err(shape.clone())
-        );
-        assert_eq!(StateEntry::array("u", "float64", 0, &[1]), Err(shape));
-        assert!(StateEntry::array("u\n", "float64", 8, &[1]).is_err());
-        assert!(StateEntry::array("", "float64", 8, &[1]).is_err());
-        assert!(StateEntry::value("u", "a b", 8).is_err());
-        let twice = vec![value("u", "int", 1), array("u", "float64", &[1])];
-        assert_eq!(StateHeader::new(twice), Err(StateHeaderError::Twice("u".into())));
-        let huge = [1, 2].map(|number| array(&format!("u{number}"), "x", &[1 << 59]));
-        assert!(matches!(
-            StateHeader::new(huge.to_vec()),
-            Err(StateHeaderError::Shape { name }) if name == "u2"
-        ));
-    }
-
-    /// Arrays have to be the same in both, in any order; values may change their type.
-    #[test]
-    fn differences_are_named() {
-        let (u, t) = (array("u", "float64", &[3, 5]), value("t", "int", 1));
-        let saved = header(&[u.clone(), t.clone()]);
-        let saved_u = "float64 of 8 bytes, shape 3x5";
-        let said = |entries: &[StateEntry]| {
-            let found = header(entries).matching(&saved);
-            found.map_err(|error| error.to_string())
-        };
-        assert_eq!(said(&[value("t", "float", 8), u.clone()]), Ok(vec![1, 0]));
-        assert_eq!(
-            said(&[array("u", "float32", &[3, 5]), t.clone()]),
-            Err(format!(
-                "u was saved as {saved_u}, and this program has float32 of 8 bytes, shape 3x5"
-            ))
-        );
-        assert_eq!(
-            said(&[array("u", "float64", &[15]), t.clone()]),
-            Err(format!(
-                "u was saved as {saved_u}, and this program has float64 of 8 bytes, shape 15"
-            ))
-        );
-        assert_eq!(
-            said(&[u.clone(), array("t", "int", &[])]),
-            Err("t was saved as a value (int), and this program has int of 8 bytes, shape -".into())
-        );
-        assert_eq!(
-            said(&[u.clone(), t, array("w", "float64", &[1])]),
-            Err("the save holds nothing named w, which this program wants to restore; it holds u, t".into())
-        );
-        assert_eq!(
-            said(&[u]),
-            Err("the save holds t, which this program does not name; it names u".into())
-        );
-    }
-
-    proptest! {
-        /// The body of the fuzz target `checkpoint_state`, for lines that come near.
-        #[test]
-        fn a_header_that_is_read_is_what_would_be_written(
-            lines in prop::collection::vec("(array|value)( (u|0?[0-9]{1,19}|-|[0-9]{1,9}x[0-9]{1,9})){2,5}", 0..4),
-        ) {
-            let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            let length = FIRST_LINE + lines.len() + LAST_LINE;
-            let body = format!("{VERSION}{length:08}\n{lines}");
-            let text = format!("{body}end {}\n", blake3::hash(body.as_bytes()).to_hex());
-            if let Ok(header) = StateHeader::parse(text.as_bytes()) {
-                prop_assert_eq!(header.encode(), text);
-                let offsets = header.offsets();
-                for (entry, pair) in header.entries().iter().zip(offsets.windows(2)) {
-                    prop_assert!(pair[0] + entry.bytes() <= pair[1]);
-                }
-                prop_assert_eq!(header.matching(&header).map(|found| found.len()), Ok(header.entries().len()));
-            }
-        }
-
-        #[test]
-        fn any_header_is_read_as_written(
-            arrays in prop::collection::vec(
-                ("[a-z ]{1,9}", "[!-~]{1,9}", prop::collection::vec(0_u64..99, 0..4)),
-                0..6,
-            ),
-            values in prop::collection::vec(0_u64..999, 0..4),
-        ) {
-            let mut entries: Vec<StateEntry> = Vec::new();
-            for (index, (name, element, shape)) in arrays.iter().enumerate() {
-                entries.push(array(&format!("{name}{index}"), element, shape));
-            }
-            for (index, &bytes) in values.iter().enumerate() {
-                entries.push(value(&format!("{index}"), "str", bytes));
-            }
-            let header = header(&entries);
-            prop_assert_eq!(StateHeader::parse(header.encode().as_bytes()), Ok(header));
-        }
-    }
-}
+mod tests;

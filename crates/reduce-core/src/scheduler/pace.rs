@@ -1,0 +1,64 @@
+//! The pace at which a session's plans change because sites are slow.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::Site;
+
+/// A change costs a row for each site, and all that is under way in the old trees, which is more the longer a session
+/// lasts: with 200 sites a second change that came soon made it a fifth longer. It pays where a few sites are slow for
+/// long, and the first one goes around these. Where other programs come and go everywhere none pays, since the next
+/// slow site bounds the new plan: so the time between two changes grows with the time that the session takes.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    begun: Option<Duration>,
+    /// No change before that.
+    next: Duration,
+    /// Sites that became slow since the last change.
+    slow: BTreeSet<Site>,
+}
+
+impl Pace {
+    /// After a change the next one comes when the session has lasted so many times as long, or later.
+    const GROWTH: u32 = 16;
+
+    /// A plan is made: the session begins, if it has not.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.begun.get_or_insert(now);
+    }
+
+    /// Takes the sites that have become slow. Returns those to go around now.
+    pub(super) fn take(&mut self, now: Duration, fallen: BTreeSet<Site>) -> BTreeSet<Site> {
+        self.slow.extend(fallen);
+        let Some(begun) = self.begun.filter(|_| now >= self.next && !self.slow.is_empty()) else {
+            return BTreeSet::new();
+        };
+        self.next = begun + now.saturating_sub(begun) * Self::GROWTH;
+        std::mem::take(&mut self.slow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first change comes at once, later ones after ever longer times, with all sites that have become slow since.
+    #[test]
+    fn changes_become_rare() {
+        let mut pace = Pace::default();
+        let at = |millis: u64| Duration::from_millis(1_000 + millis);
+        pace.begin(at(0));
+        pace.begin(at(5));
+        let mut changes = Vec::new();
+        for millis in 0..5_000 {
+            let fallen = match millis % 7 {
+                0 => BTreeSet::new(),
+                _ => BTreeSet::from([Site(millis as u32)]),
+            };
+            let slow = pace.take(at(millis), fallen);
+            if !slow.is_empty() {
+                changes.push((millis, slow.len()));
+            }
+        }
+        assert_eq!(changes, [(1, 1), (16, 13), (256, 206), (4_096, 3_291)]);
+    }
+}
