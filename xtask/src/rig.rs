@@ -3,6 +3,7 @@
 
 mod bench;
 mod flow;
+mod interference;
 mod namespace;
 mod network;
 mod relay;

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::{
     Network, Size,
     flow::goodput,
+    interference::Interference,
     rivals::{Programs, Rival},
     within,
 };
@@ -48,6 +49,9 @@ pub(crate) struct Options {
     /// The order of combination, `any` or `ordered`
     #[arg(long, default_value = "any", value_parser = ["any", "ordered"])]
     order: String,
+    /// Others that use the hosts meanwhile; nobody is told of them
+    #[arg(long, value_delimiter = ',', default_value = "none")]
+    interference: Vec<Interference>,
     /// Prints a line of JSON for each row
     #[arg(long)]
     json: bool,
@@ -74,70 +78,109 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
         false => None,
     };
     let Size { hosts, mbit } = options.size;
-    let network = Network::new(hosts, mbit)?;
-    let mut times = Times::default();
-    let mut goodputs = Vec::new();
-    for round in 1..=options.rounds {
-        eprintln!("==> round {round} of {}", options.rounds);
-        goodputs.push(goodput(&network, 2, 1, GOODPUT_BYTES)?);
-        times.note(0, &ours(&network, options, &built)?, options.bytes.len())?;
+    let most = options.interference.iter().map(|interference| interference.hosts_min());
+    let needed = most.max().unwrap_or_default();
+    ensure!(hosts >= needed, "this interference is with the links of {needed} hosts, not of {hosts}");
+    let contest = Contest {
+        options,
+        built,
+        rivals,
+        network: Network::new(hosts, mbit)?,
+    };
+    for interference in &options.interference {
+        contest.hold(*interference)?;
+    }
+    Ok(())
+}
+
+/// All who are measured, and where.
+struct Contest<'a> {
+    options: &'a Options,
+    built: PathBuf,
+    rivals: Option<(Programs, [Rival; 4])>,
+    network: Network,
+}
+
+impl Contest<'_> {
+    /// Measures all in turns, and prints a table.
+    fn hold(&self, interference: Interference) -> anyhow::Result<()> {
+        let mut times = Times::default();
+        let mut goodputs = Vec::new();
+        for round in 1..=self.options.rounds {
+            eprintln!("==> round {round} of {}", self.options.rounds);
+            goodputs.push(goodput(&self.network, 2, 1, GOODPUT_BYTES)?);
+            let _disturbed = interference.begin(&self.network, self.options.size.mbit)?;
+            self.measure(&mut times)?;
+        }
+        self.print(interference, &mut times, median(&mut goodputs))
+    }
+
+    fn measure(&self, times: &mut Times) -> anyhow::Result<()> {
+        let (network, options) = (&self.network, self.options);
+        times.note(0, &ours(network, options, &self.built)?, options.bytes.len())?;
         if let Some(python) = &options.gloo {
-            let said = gloo(&network, options, &built, python).context("Gloo failed")?;
+            let said = gloo(network, options, &self.built, python).context("Gloo failed")?;
             times.note(GLOO, &said, options.bytes.len())?;
         }
-        if let Some((programs, rivals)) = &rivals {
-            for (rival, at) in rivals.iter().zip(GLOO + 1..) {
-                let command = programs.command(
-                    rival,
-                    &network,
-                    options.ranks_per_host,
-                    &options.collective,
-                    &options.bytes,
-                );
-                let said = within(&network.namespace(0), || output(command));
-                times.note(
-                    at,
-                    &said.with_context(|| format!("{} failed", rival.name))?,
-                    options.bytes.len(),
-                )?;
-            }
+        let Some((programs, rivals)) = &self.rivals else {
+            return Ok(());
+        };
+        for (rival, at) in rivals.iter().zip(GLOO + 1..) {
+            let (ranks, collective) = (options.ranks_per_host, &options.collective);
+            let command = programs.command(rival, network, ranks, collective, &options.bytes);
+            let said = within(&network.namespace(0), || output(command));
+            let said = said.with_context(|| format!("{} failed", rival.name))?;
+            times.note(at, &said, options.bytes.len())?;
         }
+        Ok(())
     }
-    let mut names = vec![(0, format!("ropewalk, {}", options.order))];
-    names.extend(options.gloo.iter().map(|_| (GLOO, "Gloo".to_owned())));
-    let rivals = rivals.iter().flat_map(|(_, rivals)| rivals).zip(GLOO + 1..);
-    names.extend(rivals.map(|(rival, at)| (at, rival.name.to_owned())));
-    let goodput = median(&mut goodputs);
-    if !options.json {
-        let brought = goodput / 1e6;
-        let ranks = options.ranks_per_host;
-        println!("{hosts} hosts, {mbit} Mbit/s, ranks on each: {ranks}; a stream brings {brought:.2} MB/s\n");
-        let sizes: Vec<String> = options.bytes.iter().map(|bytes| size(*bytes)).collect();
-        println!("| {} | {} |", options.collective, sizes.join(" | "));
-        println!("|---|{}", "---|".repeat(sizes.len()));
-    }
-    for (at, name) in names {
-        let mut cells = String::new();
-        for &bytes in &options.bytes {
-            let time = times.median(at, bytes).context("each job times each size")?;
-            let floor = options.bytes_over_a_link(bytes) / goodput;
-            match options.json {
-                true => println!(
-                    "{}",
-                    json!({
-                        "who": name, "collective": options.collective, "hosts": hosts,
-                        "ranks_per_host": options.ranks_per_host, "mbit": mbit, "bytes": bytes,
-                        "median_s": time, "floor_s": floor, "times_floor": time / floor,
-                    })
-                ),
-                false => write!(cells, " {:.1} ms, {:.2} x |", time * 1e3, time / floor)?,
+
+    fn print(&self, interference: Interference, times: &mut Times, goodput: f64) -> anyhow::Result<()> {
+        let options = self.options;
+        let Size { hosts, mbit } = options.size;
+        let with = interference.name();
+        let mut names = vec![(0, format!("ropewalk, {}", options.order))];
+        names.extend(options.gloo.iter().map(|_| (GLOO, "Gloo".to_owned())));
+        let rivals = self.rivals.iter().flat_map(|(_, rivals)| rivals).zip(GLOO + 1..);
+        names.extend(rivals.map(|(rival, at)| (at, rival.name.to_owned())));
+        if !options.json {
+            let (brought, ranks) = (goodput / 1e6, options.ranks_per_host);
+            println!(
+                "{hosts} hosts, {mbit} Mbit/s, ranks on each: {ranks}, interference: {with}; a stream over free \
+                 links brings {brought:.2} MB/s\n"
+            );
+            let sizes: Vec<String> = options.bytes.iter().map(|bytes| size(*bytes)).collect();
+            println!("| {} | {} |", options.collective, sizes.join(" | "));
+            println!("|---|{}", "---|".repeat(sizes.len()));
+        }
+        for (at, name) in names {
+            let mut cells = String::new();
+            for &bytes in &options.bytes {
+                let time = times.median(at, bytes).context("each job times each size")?;
+                let adjustment = interference.adjustment(&options.collective);
+                let floor = adjustment * options.bytes_over_a_link(bytes) / goodput;
+                match options.json {
+                    true => println!(
+                        "{}",
+                        json!({
+                            "who": name, "collective": options.collective, "hosts": hosts,
+                            "ranks_per_host": options.ranks_per_host, "mbit": mbit, "bytes": bytes,
+                            "interference": with, "median_s": time, "floor_s": floor,
+                            "times_floor": time / floor,
+                        })
+                    ),
+                    false => write!(cells, " {:.1} ms, {:.2} x |", time * 1e3, time / floor)?,
+                }
+            }
+            if !options.json {
+                println!("| {name} |{cells}");
             }
         }
         if !options.json {
-            println!("| {name} |{cells}");
+            println!();
         }
+        Ok(())
     }
-    Ok(())
 }
 
 impl Options {
