@@ -26,7 +26,6 @@ mod by_host;
 pub mod canary;
 mod child_shares;
 mod chunks;
-mod far;
 mod ids;
 mod message;
 pub mod paper;
@@ -45,7 +44,7 @@ pub use self::{
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, MergedShare, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
-    rates::{LinkBounds, SendRates},
+    rates::{RateBounds, SendRates},
     recent::Recent,
     scheduler::{
         Call, Contributions, End, Failure, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction,

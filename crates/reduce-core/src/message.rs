@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
-    rates::LinkBounds,
+    rates::RateBounds,
     scheduler::{Call, End, Failure, GiveUp, Roster},
 };
 
@@ -50,7 +50,7 @@ pub enum ToScheduler {
         is_enclosed: bool,
     },
     /// The rates at which this site sends to others.
-    Rates(Vec<(Site, LinkBounds)>),
+    Rates(Vec<(Site, RateBounds)>),
     /// Two neighbours of a plan do not reach each other, although both count as alive.
     Unreachable {
         /// The session.

@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{far::Delays, ids::Site};
+use super::ids::Site;
 
 /// The chunks that a site sends, and how long they take.
 ///
@@ -28,55 +28,49 @@ pub struct SendRates {
     /// The time from the beginning of a chunk to its answer without what it waits on its way: lately, on average.
     delay: Option<Duration>,
     /// The rates as they were told last, and when.
-    told: BTreeMap<Site, (LinkBounds, Duration)>,
+    told: BTreeMap<Site, (RateBounds, Duration)>,
     /// No report before that: in trees that differ from class to class there is a new receiver every moment.
     next_report: Duration,
 }
 
-/// The least time of a chunk lately, in nanoseconds.
+/// The least time lately between the beginning of a chunk, by our clock, and its arrival, by the receiver's: how far
+/// the clocks are apart, and the way of a chunk that waits nowhere.
 #[derive(Debug, Default)]
-struct LeastTime {
+struct LeastTransit {
     chunks: u32,
     least: Option<i128>,
     /// The same of the chunks before these.
     before: Option<i128>,
 }
 
-impl LeastTime {
+impl LeastTransit {
     /// So many chunks are looked at: the first of a session find their link empty.
     const CHUNKS: u32 = 256;
 
-    /// Takes the time of a chunk. Returns the least one.
-    fn note(&mut self, time: i128) -> i128 {
-        self.least = Some(self.least.map_or(time, |least| least.min(time)));
-        let least = self.get().unwrap_or(time);
+    /// Takes the time of a chunk in nanoseconds. Returns how long it waited on its way, as it seems.
+    fn note(&mut self, transit: i128) -> Duration {
+        self.least = Some(self.least.map_or(transit, |least| least.min(transit)));
         self.chunks += 1;
+        let least = self.least.into_iter().chain(self.before).min().unwrap_or(transit);
         if self.chunks == Self::CHUNKS {
             (self.chunks, self.before, self.least) = (0, self.least, None);
         }
-        least
-    }
-
-    fn get(&self) -> Option<i128> {
-        self.least.into_iter().chain(self.before).min()
+        Duration::from_nanos(u64::try_from(transit - least).unwrap_or_default())
     }
 }
 
-/// What a sender has measured of the way to a receiver: bounds of its rate, in bytes per second, and its delay.
+/// Bounds of a rate, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LinkBounds {
-    /// The rate is this at least: so much arrived in the time in which something was on its way, be it a chunk alone, which
+pub struct RateBounds {
+    /// It is this at least: so much arrived in the time in which something was on its way, be it a chunk alone, which
     /// takes a latency besides the time of its bytes. 0 if too little was sent.
     pub least: f64,
     /// It is this at most: so close did chunks arrive one behind the other, or what is on its way does not arrive.
     /// Infinite if nothing says so.
     pub most: f64,
-    /// The least time lately, in seconds, from the beginning of a chunk to its answer. It is more than others' where
-    /// somebody else keeps a queue full. 0 if nothing was sent.
-    pub delay: f64,
 }
 
-impl LinkBounds {
+impl RateBounds {
     fn estimate(&self) -> f64 {
         if self.most.is_finite() {
             self.most
@@ -94,11 +88,7 @@ struct Flow {
     bytes: u64,
     /// When the last chunk arrived.
     last: Duration,
-    /// Between the beginning of a chunk, by our clock, and its arrival, by the receiver's: how far the clocks are apart,
-    /// and the way of a chunk that waits nowhere.
-    transit: LeastTime,
-    /// From the beginning of a chunk to its answer.
-    delay: LeastTime,
+    transit: LeastTransit,
     /// All that arrived.
     arrived: Tally,
     /// Those that arrived close behind others.
@@ -155,7 +145,7 @@ impl Flow {
         now.saturating_sub(begun)
     }
 
-    fn bounds(&self, now: Duration) -> LinkBounds {
+    fn bounds(&self, now: Duration) -> RateBounds {
         let pending = self
             .begun
             .front()
@@ -168,10 +158,9 @@ impl Flow {
             false => f64::INFINITY,
         };
         let most = row.min(halted);
-        LinkBounds {
+        RateBounds {
             least: self.arrived.rate().unwrap_or_default().min(most),
             most,
-            delay: self.delay.get().map_or(0.0, |nanoseconds| nanoseconds as f64 / 1e9),
         }
     }
 }
@@ -204,11 +193,10 @@ impl Inwards {
     }
 
     /// So much arrives at least; there may be nothing more to come.
-    fn bounds(&self) -> LinkBounds {
-        LinkBounds {
+    fn bounds(&self) -> RateBounds {
+        RateBounds {
             least: self.rates[0].max(self.rates[1]),
             most: f64::INFINITY,
-            delay: 0.0,
         }
     }
 }
@@ -283,19 +271,17 @@ impl SendRates {
         to: Site,
         bytes: u64,
         arrived: Duration,
-    ) -> Option<Vec<(Site, LinkBounds)>> {
+    ) -> Option<Vec<(Site, RateBounds)>> {
         let receiver = self.receivers.get_mut(&to)?;
         let is_fresh = now.saturating_sub(receiver.last) > Self::IDLE;
         let delay = receiver.handle_ended(now, bytes);
         if is_fresh {
-            (receiver.transit, receiver.delay) = Default::default();
+            receiver.transit = LeastTransit::default();
         }
         let begun = now.saturating_sub(delay);
         let nanoseconds = |time: Duration| time.as_nanos().cast_signed();
-        receiver.delay.note(nanoseconds(delay));
-        let transit = nanoseconds(arrived) - nanoseconds(begun);
-        let waited = u64::try_from(transit - receiver.transit.note(transit)).unwrap_or_default();
-        let delay = delay.saturating_sub(Duration::from_nanos(waited));
+        let waited = receiver.transit.note(nanoseconds(arrived) - nanoseconds(begun));
+        let delay = delay.saturating_sub(waited);
         self.delay = Some(self.delay.map_or(delay, |known| (known * 7 + delay) / 8));
         self.all.handle_ended(now, bytes);
         if now < self.next_report {
@@ -310,7 +296,7 @@ impl SendRates {
         let rates: Vec<_> = rates
             .filter(|(_, rate)| rate.least > 0.0 || rate.most.is_finite())
             .collect();
-        let is_news = |&(site, rate): &(Site, LinkBounds)| {
+        let is_news = |&(site, rate): &(Site, RateBounds)| {
             self.told.get(&site).is_none_or(|&(told, at)| {
                 let is_bounded = rate.most.is_finite() && told.most.is_infinite();
                 let (told, rate) = (told.estimate(), rate.estimate());
@@ -332,12 +318,9 @@ impl SendRates {
 /// The rates that senders have told, by receivers, and what follows from them.
 #[derive(Debug, Default)]
 pub(crate) struct RateTable {
-    rates: BTreeMap<Site, BTreeMap<Site, (LinkBounds, Duration)>>,
+    rates: BTreeMap<Site, BTreeMap<Site, (RateBounds, Duration)>>,
     verdicts: BTreeMap<Site, Verdict>,
     usual: Option<f64>,
-    /// The rate of the slowest link out among those that were told lately.
-    slowest: Option<f64>,
-    delays: Delays,
     /// Reports since the last look at all rates.
     reports: usize,
 }
@@ -369,12 +352,10 @@ impl RateTable {
     const REPORTED_MAX: usize = 256;
 
     /// Takes the rates from a sender.
-    pub(crate) fn note(&mut self, now: Duration, from: Site, rates: Vec<(Site, LinkBounds)>) {
+    pub(crate) fn note(&mut self, now: Duration, from: Site, rates: Vec<(Site, RateBounds)>) {
         self.reports += 1;
         let rates = rates.into_iter().take(Self::REPORTED_MAX);
-        let is_positive = |number: f64| number.is_finite() && number >= 0.0;
-        let makes_sense =
-            |rate: &LinkBounds| is_positive(rate.least) && rate.most > 0.0 && is_positive(rate.delay);
+        let makes_sense = |rate: &RateBounds| rate.least.is_finite() && rate.least >= 0.0 && rate.most > 0.0;
         for (to, rate) in rates.filter(|(_, rate)| makes_sense(rate)) {
             if self.rates.len() < Self::RECEIVERS_MAX || self.rates.contains_key(&to) {
                 self.rates.entry(to).or_default().insert(from, (rate, now));
@@ -402,7 +383,7 @@ impl RateTable {
         let most_of = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
         let of_others = |to: &Site| {
             let to = *to;
-            move |(from, _): &(&Site, &(LinkBounds, Duration))| **from != to
+            move |(from, _): &(&Site, &(RateBounds, Duration))| **from != to
         };
         let usual = median(self.rates.iter().filter_map(|(to, rates)| {
             let others = rates.iter().filter(of_others(to));
@@ -419,12 +400,6 @@ impl RateTable {
             let (most, receivers) = senders.entry(*from).or_default();
             (*most, *receivers) = (most.max(rate.most), *receivers + 1);
         }
-        self.slowest = senders.values().map(|(most, _)| *most).reduce(f64::min);
-        let all = self.rates.iter().flat_map(|(to, rates)| {
-            let others = rates.iter().filter(of_others(to));
-            others.map(|(from, (rate, _))| (*from, *to, rate.delay))
-        });
-        self.delays.measure(now, all.filter(|(.., delay)| *delay > 0.0));
         let sends_fast = |from: &Site| {
             let sender = senders.get(from);
             sender.is_none_or(|&(most, receivers)| receivers < 2 || most >= slow)
@@ -456,16 +431,6 @@ impl RateTable {
     pub(crate) fn slow(&self, now: Duration) -> BTreeMap<Site, f64> {
         let current = self.verdicts.iter().filter(|(_, verdict)| verdict.until > now);
         current.map(|(&site, verdict)| (site, verdict.part)).collect()
-    }
-
-    /// The sites that are far away, as far as that is known.
-    pub(crate) fn delays(&self) -> &Delays {
-        &self.delays
-    }
-
-    /// The rate of the slowest link out lately in bytes per second, infinite if nobody has told it.
-    pub(crate) fn slowest(&self) -> f64 {
-        self.slowest.unwrap_or(f64::INFINITY)
     }
 
     /// The rate of most links in bytes per second, as far as it was ever told.
@@ -591,7 +556,7 @@ mod tests {
         table.judge(3 * SECOND);
         let told = [(4, 20e3), (5, 20e3), (7, 2e3)].map(|(to, rate)| {
             let (least, most) = (rate, rate);
-            (Site(to), LinkBounds { least, most, delay: 0.0 })
+            (Site(to), RateBounds { least, most })
         });
         table.note(3 * SECOND, Site(0), told.into());
         table.judge(3 * SECOND);

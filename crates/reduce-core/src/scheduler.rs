@@ -10,7 +10,7 @@ use super::{
     ids::{Member, PlanId, Session, ShareId, Site, Term, Token},
     message::{FromScheduler, Standing, ToScheduler},
     planner::{Costs, Order},
-    rates::{LinkBounds, RateTable},
+    rates::{RateBounds, RateTable},
     recent::Recent,
 };
 
@@ -420,7 +420,7 @@ impl Scheduler {
 
     /// Takes the rates of links; sites that turn out to be slow get another place in the trees of what is left. Memory
     /// that two sites of a host share is faster than any link, and would make them all look slow.
-    fn take_rates(&mut self, now: Duration, from: Site, mut rates: Vec<(Site, LinkBounds)>) {
+    fn take_rates(&mut self, now: Duration, from: Site, mut rates: Vec<(Site, RateBounds)>) {
         let troubles = &self.view.troubles;
         let folds = |site: &Site| self.view.capacity(*site) > 0.0 && !self.view.lost.contains(site);
         let is_alone = troubles.on_host_of(from).filter(folds).count() <= 1;

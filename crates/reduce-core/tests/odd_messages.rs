@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use ropewalk_reduce_core::{
     Call, ChunkHeader, Chunking, Contributions, Costs, FromScheduler, GiveUp, Grant, Input, Member,
-    MergedShare, OnLoss, OnRootLoss, Order, PlanId, LinkBounds, Roster, Row, RowNode, Scheduler, Session,
+    MergedShare, OnLoss, OnRootLoss, Order, PlanId, RateBounds, Roster, Row, RowNode, Scheduler, Session,
     ShareId, Site, Standing, StreamId, Term, ToScheduler, Token, Worker, WorkerAction,
 };
 
@@ -164,8 +164,8 @@ fn call() -> Call {
     }
 }
 
-fn bounds() -> impl Strategy<Value = LinkBounds> {
-    (any::<f64>(), any::<f64>(), any::<f64>()).prop_map(|(least, most, delay)| LinkBounds { least, most, delay })
+fn bounds() -> impl Strategy<Value = RateBounds> {
+    (any::<f64>(), any::<f64>()).prop_map(|(least, most)| RateBounds { least, most })
 }
 
 fn to_scheduler() -> impl Strategy<Value = ToScheduler> {

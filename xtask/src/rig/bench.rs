@@ -147,7 +147,8 @@ impl Contest<'_> {
             let (brought, ranks) = (goodput / 1e6, options.ranks_per_host);
             println!(
                 "{hosts} hosts, {mbit} Mbit/s, ranks on each: {ranks}, interference: {with}; a stream over free \
-                 links brings {brought:.2} MB/s\n"
+                 links brings {brought:.2} MB/s; TCP's congestion control: {}\n",
+                congestion_control()?
             );
             let sizes: Vec<String> = options.bytes.iter().map(|bytes| size(*bytes)).collect();
             println!("| {} | {} |", options.collective, sizes.join(" | "));
@@ -277,6 +278,12 @@ fn job(network: &Network, options: &Options, mut spec: JobSpec) -> anyhow::Resul
             }
         }
     })
+}
+
+/// The system's choice for new connections, which decides what a stream gets beside others.
+fn congestion_control() -> anyhow::Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")?;
+    Ok(name.trim().to_owned())
 }
 
 fn size(bytes: u64) -> String {

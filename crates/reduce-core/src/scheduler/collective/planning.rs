@@ -12,7 +12,6 @@ use super::{
 use crate::{
     bracketing::block_of,
     chunks::Chunking,
-    far::Links,
     message::RowNode,
     planner::{Planner, Ring, Source},
     sharing,
@@ -127,8 +126,7 @@ impl Collective {
             Contributions::Shared(_) => sharing::deal(&held, root, capacity),
             _ => sharing::first(&held, capacity),
         };
-        let mut sources = rows::sources(dealt, capacity);
-        self.place_far(view, &mut sources);
+        let sources = rows::sources(dealt, capacity);
         let members_in_all = self.counted() as u32;
         let chunking = self.chunking.unwrap_or_else(|| self.cut(&planner));
         self.chunking = Some(chunking);
@@ -172,27 +170,6 @@ impl Collective {
                 false => Merged::default(),
             };
             self.push_row(site, plan, id, nodes, merged);
-        }
-    }
-
-    /// Lets sites that are far away be leaves in all classes, where that is faster.
-    fn place_far(&self, view: &View, sources: &mut [Source]) {
-        /// So little that the others do not miss it.
-        const LEAF: f64 = 0.01;
-        if self.order() == Order::Ordered || self.call.contributions != Contributions::Each {
-            return;
-        }
-        let hosts = view.troubles.hosts();
-        let root = self.root();
-        let is_apart = |site: &Site| *site != root && !view.troubles.are_beside(*site, root);
-        let links = Links {
-            usual: self.call.bytes as f64 / view.costs.rate,
-            slowest: self.call.bytes as f64 / view.rates.slowest(),
-        };
-        let sites = sources.iter().map(|source| source.site).filter(is_apart);
-        let leaves = view.rates.delays().leaves(view.now, sites, hosts, links);
-        for source in sources.iter_mut().filter(|source| leaves.contains(&source.site)) {
-            source.capacity = source.capacity.min(LEAF);
         }
     }
 
@@ -317,8 +294,7 @@ impl Collective {
         };
         // Backwards: the chain of the reduction comes to the root from its first site, and the result goes on to its
         // last one. So each site sends to one other alone, and no two senders meet in a link.
-        let mut sources: Vec<Source> = sites.iter().rev().map(source).collect();
-        self.place_far(view, &mut sources);
+        let sources: Vec<Source> = sites.iter().rev().map(source).collect();
         let mut trees = planner.trees(&sources, &chunking, ShareId::SPREAD);
         if !view.troubles.broken().is_empty() {
             detours::go_around(&mut trees, view.troubles.broken(), sites);
