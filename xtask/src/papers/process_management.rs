@@ -1,6 +1,6 @@
 //! Figures 2 to 5 of the paper on process management (PMI).
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{collections::BTreeMap, fmt::Write, fs, thread};
 
 use anyhow::Context;
 use serde::Deserialize;
@@ -23,7 +23,7 @@ pub(super) fn figure2(extent: Extent, executables: &Executables) -> anyhow::Resu
         requests: u64,
     }
     let rows: Vec<Row> = executables.rivals(match extent {
-        Extent::Full => "mapping --ranks 16,64,256,512 --repetitions 5",
+        Extent::Full => "mapping --ranks 16,64,256,512 --repetitions 3",
         Extent::Quick => "mapping --ranks 16,64 --repetitions 1",
     })?;
     let name = |row: &Row| match &*row.way {
@@ -37,13 +37,15 @@ pub(super) fn figure2(extent: Extent, executables: &Executables) -> anyhow::Resu
         let (ranks, name) = (f64::from(row.ranks), name(row));
         times.add(&name, ranks, middle(&row.seconds)?);
         requests.add(&name, ranks, row.requests as f64);
-        table.set(&ranks.to_string(), &name, spread(&row.seconds)?);
-        let version = name.rsplit(", ").next().unwrap_or_default();
-        table.set(
-            &ranks.to_string(),
-            &format!("requests, {version}"),
-            row.requests.to_string(),
-        );
+        table.set(&row.ranks.to_string(), &name, spread(&row.seconds)?);
+    }
+    for row in &rows {
+        let version = match &*row.way {
+            "attribute" => "PMI-2",
+            _ => "PMI-1",
+        };
+        let column = format!("requests, {version}");
+        table.set(&row.ranks.to_string(), &column, row.requests.to_string());
     }
     let simulated = simulated_starts(extent, executables)?;
     let panels = [
@@ -52,7 +54,8 @@ pub(super) fn figure2(extent: Extent, executables: &Executables) -> anyhow::Resu
     ];
     Ok(Made {
         text: format!(
-            "Medians, and the least and greatest in parentheses:\n\n{}\n{simulated}",
+            "{}Medians, and the least and greatest in parentheses:\n\n{}\n{simulated}",
+            machine()?,
             table.text("ranks")?
         ),
         picture: Some(chart::draw("learning the hosts of all ranks", &panels, whole)),
@@ -112,7 +115,7 @@ pub(super) fn figure3(extent: Extent, executables: &Executables) -> anyhow::Resu
         },
     }
     let rows: Vec<Row> = executables.rivals(match extent {
-        Extent::Full => "noise --pieces 100 --repetitions 5 --idle 5",
+        Extent::Full => "noise --pieces 100 --repetitions 3 --idle 5",
         Extent::Quick => "noise --pieces 10 --repetitions 1 --idle 2",
     })?;
     let mut work = String::from(
@@ -176,7 +179,10 @@ pub(super) fn figure3(extent: Extent, executables: &Executables) -> anyhow::Resu
     );
     panel.is_logarithmic = false;
     Ok(Made {
-        text: format!("Pieces of fixed work:\n\n{work}\nTwo ranks that sleep:\n\n{idle}"),
+        text: format!(
+            "{}Pieces of fixed work:\n\n{work}\nTwo ranks that sleep:\n\n{idle}",
+            machine()?
+        ),
         picture: Some(chart::draw("a computation in a job", &[panel], whole)),
     })
 }
@@ -260,7 +266,8 @@ pub(super) fn figure5(extent: Extent, executables: &Executables) -> anyhow::Resu
     let panels: Vec<Panel> = by_hosts.iter().map(panel).collect();
     Ok(Made {
         text: format!(
-            "Medians, and the least and greatest in parentheses:\n\n{}",
+            "{}Medians, and the least and greatest in parentheses:\n\n{}",
+            machine()?,
             table.text("hosts, ranks")?
         ),
         picture: Some(chart::draw("start and end of MPI programs", &panels, whole)),
@@ -369,6 +376,14 @@ fn spread(seconds: &[f64]) -> anyhow::Result<String> {
         long => format!("{long:.0}"),
     };
     Ok(format!("{} ms", range(seconds, milliseconds)?))
+}
+
+/// The machine of a measurement, as the beginning of its text.
+fn machine() -> anyhow::Result<String> {
+    let processors = thread::available_parallelism()?;
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let release = kernel.split('-').next().unwrap_or_default().trim();
+    Ok(format!("{processors} processors, Linux {release}. "))
 }
 
 fn whole(value: f64) -> String {

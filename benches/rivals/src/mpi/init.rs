@@ -89,9 +89,8 @@ pub(super) fn measure_on_hosts(arguments: &Arguments) -> anyhow::Result<()> {
         println!("| hosts, ranks that call MPI_Init and MPI_Finalize | by | ms | ropewalk / it |");
         println!("|---|---|---|---|");
     }
-    let counts = [4, arguments.hosts];
-    let counts = counts.into_iter().filter(|hosts| *hosts <= arguments.hosts);
-    for hosts in counts {
+    let few = Some(4).filter(|few| *few < arguments.hosts);
+    for hosts in few.into_iter().chain([arguments.hosts]) {
         for &ranks in &arguments.ranks {
             if !ranks.is_multiple_of(u32::from(hosts)) {
                 continue;
