@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// Only these threads, and one JSON object a row, with all rates.
     #[arg(long)]
     json: bool,
-    /// Be the process between a process manager and one that asks it from afar: that one's program, library and dialect.
+    /// Be the process between a process manager and one that asks from afar: that one's program, library, dialect.
     #[arg(long, hide = true, num_args = 3)]
     far: Vec<String>,
     /// Be the process that asks: what the process managers are given to run.

@@ -70,14 +70,15 @@ fn simulated_starts(extent: Extent, executables: &Executables) -> anyhow::Result
         ranks: u64,
         known_s: f64,
     }
-    // The simulator's memory grows with the product of hosts and ranks.
+    // Each simulated agent keeps four bytes for each rank: 10,000 hosts with 1,000,000 ranks would take 40 GB.
     let hosts: &[u32] = match extent {
         Extent::Full => &[10, 100, 1000, 2000],
         Extent::Quick => &[10, 100],
     };
     let mut text = String::from(
-        "Simulated starts in a tree of arity 16, and the requests that these ranks would make, which are calculated:\n\n\
-         | ranks | hosts | all ranks known to the launcher | requests, PMI-2 | requests, PMI-1 |\n|---|---|---|---|---|\n",
+        "Simulated starts in a tree of arity 16, and the requests that such ranks would make, calculated:\n\n\
+         | ranks | hosts | all ranks known to the launcher | requests, PMI-2 | requests, PMI-1 |\n\
+         |---|---|---|---|---|\n",
     );
     for hosts in hosts {
         let words = format!("sim launch --hosts {hosts} --ranks {} --arity 16", hosts * 100);
@@ -196,8 +197,10 @@ pub(super) fn figure4(extent: Extent, executables: &Executables) -> anyhow::Resu
         per_second: Vec<f64>,
     }
     let mut panels = Vec::new();
-    let mut text =
-        String::from("Microseconds a request, medians, and the least and greatest in parentheses.\n");
+    let mut text = format!(
+        "{}Microseconds a request, medians, and the least and greatest in parentheses.\n",
+        machine()?
+    );
     for (delay, title) in [(0, "near"), (200, "200 us away")] {
         let turns = match extent {
             Extent::Full => "--threads 1,2,4,8,16 --rounds 7 --turn-ms 100",

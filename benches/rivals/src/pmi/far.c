@@ -1,5 +1,5 @@
 /* far LIBRARY DIALECT put|publish TURN_MS THREADS...: how many requests a second so many threads get answered over a
-   PMI library, each number of threads in turn. PMI-1 is not safe for threads: a lock is held until the answer is there. */
+   PMI library, each number of threads in turn. PMI-1 is not safe for threads: a lock is held for the round trip. */
 
 #include <dlfcn.h>
 #include <pthread.h>
