@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// How many threads of one process ask over the C API, in turn.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8])]
     threads: Vec<u32>,
-    /// What these threads ask for.
+    /// Requests of these threads.
     #[arg(long, value_enum, default_value_t = Requests::Put)]
     requests: Requests,
     /// Only these threads, and one JSON object a row, with all rates.
@@ -73,7 +73,7 @@ enum Case {
     Get,
     Put,
     PutByThreads,
-    /// What the paper's figure 4 has: services are published and withdrawn.
+    /// Services are published and withdrawn, as in the paper's figure 4.
     PublishByThreads,
 }
 
