@@ -1,5 +1,7 @@
 //! The command beside Hydra, MPICH and Slurm's PMI library, measured in turns on this machine.
 
+use std::path::PathBuf;
+
 use crate::{
     debian, project,
     shell::{cargo, program, run},
@@ -13,11 +15,22 @@ pub(crate) struct Options {
     words: Vec<String>,
 }
 
-/// Builds the command as users have it, and beside it the program that measures it, which is no part of it.
+/// Runs a comparison.
 ///
 /// # Errors
 /// If something cannot be built or run.
 pub(crate) fn bench_rivals(options: &Options) -> anyhow::Result<()> {
+    let rivals = build()?.join("ropewalk-rivals");
+    let words: Vec<_> = options.words.iter().map(String::as_str).collect();
+    run(program(&rivals.to_string_lossy(), &words))
+}
+
+/// Builds the command as users have it, and beside it the program that measures it, which is no part of it; the folder
+/// of both.
+///
+/// # Errors
+/// If something cannot be built.
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
     debian::provide()?;
     run(cargo(&["build", "--release", "--locked"]))?;
     // Alone, so that what it needs of a crate is not built into the command too.
@@ -28,7 +41,5 @@ pub(crate) fn bench_rivals(options: &Options) -> anyhow::Result<()> {
         "-p",
         "ropewalk-rivals",
     ]))?;
-    let rivals = project::target()?.join("release/ropewalk-rivals");
-    let words: Vec<_> = options.words.iter().map(String::as_str).collect();
-    run(program(&rivals.to_string_lossy(), &words))
+    Ok(project::target()?.join("release"))
 }

@@ -4,9 +4,12 @@ mod family;
 mod faults;
 mod launch;
 mod manager;
+mod mapping;
 mod mpi;
 mod network;
+mod noise;
 mod pmi;
+mod slurm;
 
 use std::{env, path::PathBuf};
 
@@ -26,8 +29,12 @@ enum Comparison {
     Faults(faults::Arguments),
     /// Starting processes, also beside a bare loop.
     Launch(launch::Arguments),
+    /// Asking for the hosts of all ranks, by one attribute of the job or by a request for each rank.
+    Mapping(mapping::Arguments),
     /// Starting MPI programs, on one host and on many, and the memory of launcher and agent.
     Mpi(mpi::Arguments),
+    /// A computation in a job, and how often the process manager wakes meanwhile.
+    Noise(noise::Arguments),
     /// Requests to the process manager, also beside an echo over a socketpair.
     Pmi(pmi::Arguments),
 }
@@ -36,7 +43,9 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().comparison {
         Comparison::Faults(arguments) => faults::run(&arguments),
         Comparison::Launch(arguments) => launch::run(&arguments),
+        Comparison::Mapping(arguments) => mapping::run(&arguments),
         Comparison::Mpi(arguments) => mpi::run(&arguments),
+        Comparison::Noise(arguments) => noise::run(&arguments),
         Comparison::Pmi(arguments) => pmi::run(&arguments),
     }
 }

@@ -18,6 +18,13 @@ pub(crate) enum Manager {
 }
 
 impl Manager {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Hydra => "Hydra",
+            Self::Ropewalk => "ropewalk",
+        }
+    }
+
     /// The command up to its options.
     pub(crate) fn command(self) -> anyhow::Result<Command> {
         let mut command = match self {
@@ -46,19 +53,27 @@ impl Manager {
     }
 }
 
-/// The median time of each contestant in milliseconds. They run in turns, so that whatever else the machine does meets
-/// them all.
+/// The median time of each contestant in milliseconds.
 pub(crate) fn medians_ms<const N: usize>(
     repetitions: usize,
     contestants: [&dyn Fn() -> anyhow::Result<()>; N],
 ) -> anyhow::Result<[f64; N]> {
-    let mut times = [const { Vec::new() }; N];
+    let mut times = in_turns(repetitions, &contestants)?.into_iter();
+    Ok(contestants.map(|_| median(times.next().expect("each contestant has times")) * 1e3))
+}
+
+/// The times of each contestant in seconds. They run in turns, so that whatever else the machine does meets them all.
+pub(crate) fn in_turns(
+    repetitions: usize,
+    contestants: &[&dyn Fn() -> anyhow::Result<()>],
+) -> anyhow::Result<Vec<Vec<f64>>> {
+    let mut times = vec![Vec::new(); contestants.len()];
     for _ in 0..repetitions.max(1) {
         for (contestant, times) in contestants.iter().zip(&mut times) {
             let begin = Instant::now();
             contestant()?;
-            times.push(begin.elapsed().as_secs_f64() * 1e3);
+            times.push(begin.elapsed().as_secs_f64());
         }
     }
-    Ok(times.map(median))
+    Ok(times)
 }

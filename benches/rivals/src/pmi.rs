@@ -32,12 +32,38 @@ pub(crate) struct Arguments {
     /// How far away the process manager is that several threads ask over the C API, in microseconds.
     #[arg(long, default_value_t = 200)]
     delay_us: u64,
-    /// Be the process between a process manager and one that asks it from afar: that one's program and library.
-    #[arg(long, hide = true, num_args = 2)]
+    /// How many threads of one process ask over the C API, in turn.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8])]
+    threads: Vec<u32>,
+    /// Requests of these threads.
+    #[arg(long, value_enum, default_value_t = Requests::Put)]
+    requests: Requests,
+    /// Only these threads, and one JSON object a row, with all rates.
+    #[arg(long)]
+    json: bool,
+    /// Be the process between a process manager and one that asks from afar: that one's program, library, dialect.
+    #[arg(long, hide = true, num_args = 3)]
     far: Vec<String>,
     /// Be the process that asks: what the process managers are given to run.
     #[arg(long, hide = true)]
     asks: bool,
+}
+
+/// Requests of threads over the C API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Requests {
+    Put,
+    /// In turns with withdrawals, as in the paper's figure 4.
+    Publish,
+}
+
+impl Requests {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Publish => "publish",
+        }
+    }
 }
 
 /// One thing that is done as often as possible.
@@ -47,7 +73,7 @@ enum Case {
     Get,
     Put,
     PutByThreads,
-    /// What the paper's figure 4 has: services are published and withdrawn.
+    /// Services are published and withdrawn, as in the paper's figure 4.
     PublishByThreads,
 }
 
@@ -93,6 +119,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     ]);
     let own = own.to_string_lossy();
     let ropewalk = ropewalk()?.to_string_lossy().into_owned();
+    if arguments.json {
+        for row in far::measure(&own, &ropewalk, arguments)? {
+            println!("{}", serde_json::to_string(&row)?);
+        }
+        return Ok(());
+    }
     for (name, command) in [
         ("ropewalk run", vec![ropewalk.as_str(), "run"]),
         ("mpiexec.hydra", vec!["mpiexec.hydra"]),
@@ -131,19 +163,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     println!("{table}");
     println!();
     println!(
-        "| library, {} us away | threads | puts per second | of one thread |",
+        "| library, {} us away | threads | requests per second | of one thread |",
         arguments.delay_us
     );
     println!("|---|---|---|---|");
-    for (library, rows) in far::measure(&own, &ropewalk, arguments)? {
-        let one = rows.first().map_or(f64::NAN, |row| row.per_second);
-        for row in rows {
-            let (threads, per_second) = (row.in_flight, row.per_second);
-            println!(
-                "| {library} | {threads} | {per_second:.0} | {:.2} |",
-                per_second / one
-            );
-        }
+    let rows = far::measure(&own, &ropewalk, arguments)?;
+    for row in &rows {
+        let per_second = median(row.per_second.clone());
+        let one = rows.iter().find(|one| one.contestant == row.contestant);
+        let one = one.map_or(f64::NAN, |one| median(one.per_second.clone()));
+        println!(
+            "| {} | {} | {per_second:.0} | {:.2} |",
+            row.contestant,
+            row.threads,
+            per_second / one
+        );
     }
     Ok(())
 }

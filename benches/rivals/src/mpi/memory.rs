@@ -1,16 +1,14 @@
 //! The memory of launcher and agent while many processes run.
 
-use std::{
-    fs,
-    process::Child,
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::{fs, process::Child};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
 use super::Arguments;
-use crate::{family::with_descendants, manager::Manager};
+use crate::{
+    family::{above_sleepers, end, name_of},
+    manager::Manager,
+};
 
 /// The memory that a process has made its own.
 #[derive(Clone, Copy, Default)]
@@ -58,40 +56,11 @@ fn measure_manager(manager: Manager, name: &str, processes: u32) -> anyhow::Resu
     Ok(all)
 }
 
-fn end(child: &mut Child) -> anyhow::Result<()> {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
-    child.wait()?;
-    Ok(())
-}
-
-/// Waits until all processes run, and looks at those above them.
 fn measure_job(child: &Child, processes: u32) -> anyhow::Result<Vec<(String, Memory)>> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let family = with_descendants(child.id());
-        let (leaves, above): (Vec<_>, Vec<_>) = family.into_iter().partition(|pid| is_sleep(*pid));
-        if leaves.len() == processes as usize {
-            // What they had to say about it must have arrived.
-            sleep(Duration::from_millis(500));
-            let look = |(index, pid): (usize, &u32)| {
-                Ok((format!("{} {}", name_of(*pid)?, index + 1), memory_of(*pid)?))
-            };
-            return above.iter().enumerate().map(look).collect();
-        }
-        if Instant::now() > deadline {
-            bail!("only {} of {processes} processes run", leaves.len());
-        }
-        sleep(Duration::from_millis(100));
-    }
-}
-
-fn name_of(pid: u32) -> anyhow::Result<String> {
-    Ok(fs::read_to_string(format!("/proc/{pid}/comm"))?.trim().to_owned())
-}
-
-fn is_sleep(pid: u32) -> bool {
-    name_of(pid).is_ok_and(|name| name == "sleep")
+    let above = above_sleepers(child.id(), processes)?;
+    let look =
+        |(index, pid): (usize, &u32)| Ok((format!("{} {}", name_of(*pid)?, index + 1), memory_of(*pid)?));
+    above.iter().enumerate().map(look).collect()
 }
 
 fn memory_of(pid: u32) -> anyhow::Result<Memory> {

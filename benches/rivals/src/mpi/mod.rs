@@ -22,14 +22,19 @@ pub(crate) struct Arguments {
     /// How often each is measured; the median is shown.
     #[arg(long, default_value_t = 7)]
     repetitions: usize,
+    /// Write one JSON object a row of MPI_Init, with all times.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     /// Agents on many hosts.
     Hosts,
-    /// MPI_Init and MPI_Finalize of MPICH on this host.
+    /// MPI_Init and MPI_Finalize on this host, also of Open MPI and below srun.
     Init,
+    /// MPI_Init and MPI_Finalize of MPICH on four hosts and on all.
+    InitHosts,
     /// Memory of launcher and agent.
     Memory,
 }
@@ -39,6 +44,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let is_wanted = |part| arguments.only.is_none_or(|only| only == part);
     if is_wanted(Part::Init) {
         init::measure(arguments)?;
+    }
+    if is_wanted(Part::InitHosts) {
+        init::measure_on_hosts(arguments)?;
     }
     if is_wanted(Part::Memory) {
         memory::measure(arguments)?;

@@ -6,7 +6,7 @@ use std::{
     io::{Read, Write},
     os::{
         fd::{AsRawFd, FromRawFd},
-        unix::net::UnixStream,
+        unix::{net::UnixStream, process::CommandExt},
     },
     path::Path,
     process::Command,
@@ -19,19 +19,25 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::{FdFlags, fcntl_setfd},
 };
+use serde::Serialize;
 
-use super::{Arguments, Row, rows_under};
+use super::{Arguments, rows_under};
 
-/// Asks over the library that is its first word: rounds of 1 and of 8 threads that put.
+/// Asks over the library that is its first word, with each number of threads.
 const SOURCE: &str = include_str!("far.c");
 
-/// How many times as often our library is answered when eight threads ask instead of one, and Slurm's, which holds its
-/// lock until the answer is there.
-pub(super) fn measure(
-    own: &str,
-    ropewalk: &str,
-    arguments: &Arguments,
-) -> anyhow::Result<Vec<(String, Vec<Row>)>> {
+/// The rates of one contestant.
+#[derive(Serialize)]
+pub(super) struct FarRow {
+    pub(super) contestant: &'static str,
+    delay_us: u64,
+    pub(super) threads: u32,
+    pub(super) per_second: Vec<f64>,
+}
+
+/// Asks by several threads over each library. PMI-1's has one request under way in a process, and so has Slurm's, which
+/// holds its lock until the answer is there.
+pub(super) fn measure(own: &str, ropewalk: &str, arguments: &Arguments) -> anyhow::Result<Vec<FarRow>> {
     let folder = tempfile::tempdir()?;
     let (source, program) = (folder.path().join("far.c"), folder.path().join("far"));
     fs::write(&source, SOURCE)?;
@@ -47,42 +53,86 @@ pub(super) fn measure(
         "cc failed"
     );
     let program = program.to_string_lossy();
-    let ours = Path::new(ropewalk).with_file_name("libpmi2.so");
-    ensure!(ours.exists(), "there is no {}: build it first", ours.display());
-    let mut measured = Vec::new();
-    for (name, library) in [
-        ("our libpmi2", ours.as_path()),
-        ("Slurm's libpmi2", Path::new("libpmi2.so.0")),
-    ] {
-        let delay = arguments.delay_us.to_string();
-        let (turn, rounds) = (arguments.turn_ms.to_string(), arguments.rounds.to_string());
-        let library = library.to_string_lossy();
-        let words = [
-            "pmi",
-            "--turn-ms",
-            &turn,
-            "--rounds",
-            &rounds,
-            "--delay-us",
-            &delay,
-        ];
-        let program = ["--far", &program, &library];
-        let rows = rows_under(&[ropewalk, "run"], own, &[&words[..], &program].concat());
-        measured.push((name.to_owned(), rows.with_context(|| format!("over {name}"))?));
+    let built = |name: &str| -> anyhow::Result<String> {
+        let library = Path::new(ropewalk).with_file_name(name);
+        ensure!(
+            library.exists(),
+            "there is no {}: build it first",
+            library.display()
+        );
+        Ok(library.to_string_lossy().into_owned())
+    };
+    let (first, second) = (built("libpmi.so")?, built("libpmi2.so")?);
+    let ours = [ropewalk, "run"];
+    let contestants: [(&str, &[&str], &str, &str); 4] = [
+        ("ropewalk, our libpmi2", &ours, &second, "2"),
+        ("ropewalk, Slurm's libpmi2", &ours, "libpmi2.so.0", "2"),
+        ("ropewalk, PMI-1 behind a lock", &ours, &first, "1"),
+        ("Hydra, our libpmi2", &["mpiexec.hydra"], &second, "2"),
+    ];
+    let delay_us = arguments.delay_us;
+    let mut rows: Vec<FarRow> = contestants
+        .iter()
+        .flat_map(|(contestant, ..)| {
+            arguments.threads.iter().map(|&threads| FarRow {
+                contestant,
+                delay_us,
+                threads,
+                per_second: Vec::new(),
+            })
+        })
+        .collect();
+    let threads: Vec<_> = arguments.threads.iter().map(u32::to_string).collect();
+    let (delay, turn, threads) = (
+        delay_us.to_string(),
+        arguments.turn_ms.to_string(),
+        threads.join(","),
+    );
+    let words = [
+        "pmi",
+        "--turn-ms",
+        &turn,
+        "--delay-us",
+        &delay,
+        "--threads",
+        &threads,
+    ];
+    let words = [&words[..], &["--requests", arguments.requests.word()]].concat();
+    for _ in 0..arguments.rounds.max(1) {
+        for (name, manager, library, dialect) in contestants {
+            let program = ["--far", &program, library, dialect];
+            let rates = rows_under(manager, own, &[&words[..], &program].concat());
+            for rate in rates.with_context(|| format!("over {name}"))? {
+                let is_its =
+                    |row: &&mut FarRow| row.contestant == name && row.threads as usize == rate.in_flight;
+                let row = rows
+                    .iter_mut()
+                    .find(is_its)
+                    .context("a rate of threads that nobody wanted")?;
+                row.per_second.push(rate.per_second);
+            }
+        }
     }
-    Ok(measured)
+    Ok(rows)
 }
 
 /// Runs a program, with the library and all else that it is told, as if the process manager were `delay` away: what it
 /// answers arrives so much later.
 pub(super) fn run_far(words: &[String], arguments: &Arguments) -> anyhow::Result<()> {
+    let mut program = Command::new(&words[0]);
+    program
+        .args(&words[1..])
+        .args([arguments.requests.word(), &arguments.turn_ms.to_string()])
+        .args(arguments.threads.iter().map(u32::to_string));
+    if arguments.delay_us == 0 {
+        // Near, with nothing between: this process becomes the program.
+        return Err(program.exec()).with_context(|| format!("cannot run {}", words[0]));
+    }
     let number = env::var("PMI_FD").context("there is no process manager to be measured")?;
     let number: i32 = number.parse().context("PMI_FD is no number")?;
     let (near, its) = UnixStream::pair()?;
     fcntl_setfd(&its, FdFlags::empty())?;
-    let mut child = Command::new(&words[0])
-        .args(&words[1..])
-        .args([arguments.turn_ms, u64::from(arguments.rounds)].map(|number| number.to_string()))
+    let mut child = program
         .env("PMI_FD", its.as_raw_fd().to_string())
         .spawn()
         .with_context(|| format!("cannot run {}", words[0]))?;
