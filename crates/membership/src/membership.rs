@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct Membership {
     size: u32,
     epoch: Epoch,
-    incarnations: Vec<Incarnation>,
+    /// Of the ranks that are not in their first one: few, and each host of a job of a million ranks keeps them.
+    later_incarnations: BTreeMap<Rank, Incarnation>,
     departed: BTreeMap<Rank, Departure>,
 }
 
@@ -23,7 +24,7 @@ impl Membership {
         Self {
             size,
             epoch: Epoch(0),
-            incarnations: vec![Incarnation(0); size as usize],
+            later_incarnations: BTreeMap::new(),
             departed: BTreeMap::new(),
         }
     }
@@ -36,7 +37,7 @@ impl Membership {
         incarnation: Incarnation,
         cause: Cause,
     ) -> Option<Departure> {
-        let current = *self.incarnations.get(rank.index())?;
+        let current = self.incarnation(rank)?;
         if current != incarnation || self.departed.contains_key(&rank) {
             return None;
         }
@@ -53,13 +54,13 @@ impl Membership {
 
     /// Records that `rank` has another process. Returns whether it had none, and this is a later life of it.
     pub fn handle_return(&mut self, rank: Rank, incarnation: Incarnation) -> bool {
-        let Some(current) = self.incarnations.get_mut(rank.index()) else {
+        let Some(current) = self.incarnation(rank) else {
             return false;
         };
-        if incarnation <= *current || !self.departed.contains_key(&rank) {
+        if incarnation <= current || !self.departed.contains_key(&rank) {
             return false;
         }
-        *current = incarnation;
+        self.later_incarnations.insert(rank, incarnation);
         self.departed.remove(&rank);
         self.epoch = self.epoch.next();
         true
@@ -68,7 +69,6 @@ impl Membership {
     /// Further ranks join, alive, behind those that are there.
     pub fn grow(&mut self, ranks: u32) {
         self.size += ranks;
-        self.incarnations.resize(self.size as usize, Incarnation(0));
     }
 
     /// How many ranks the job has had.
@@ -88,7 +88,8 @@ impl Membership {
 
     /// The current incarnation of `rank`, if it belongs to the job.
     pub fn incarnation(&self, rank: Rank) -> Option<Incarnation> {
-        self.incarnations.get(rank.index()).copied()
+        let later = self.later_incarnations.get(&rank).copied();
+        (rank.0 < self.size).then(|| later.unwrap_or(Incarnation(0)))
     }
 
     /// All that is known of the ranks that are gone, in order of rank.
