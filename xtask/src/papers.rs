@@ -2,17 +2,20 @@
 //! page in `docs/papers`.
 
 mod chart;
+mod executables;
 mod model;
 mod page;
 mod points;
 mod recovery;
 mod reduction;
+mod rpc;
 
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 
 use crate::project;
+use executables::Executables;
 
 /// The choice of tables and figures.
 #[derive(clap::Args)]
@@ -23,6 +26,9 @@ pub(crate) struct Options {
     /// Few points, in less than a minute; tables and pictures go to target/papers, and pages stay as they are
     #[arg(long)]
     quick: bool,
+    /// The folder of the executables, if they are not to be built
+    #[arg(long, value_name = "DIR")]
+    built: Option<PathBuf>,
 }
 
 impl Options {
@@ -31,6 +37,7 @@ impl Options {
         Self {
             only: None,
             quick: true,
+            built: None,
         }
     }
 }
@@ -44,7 +51,16 @@ struct Entry {
     source: Source,
     /// It has a picture of its name beside its page.
     has_picture: bool,
-    make: fn(Extent) -> anyhow::Result<Made>,
+    make: Make,
+}
+
+/// How it is made.
+#[derive(Clone, Copy)]
+enum Make {
+    /// By this program itself.
+    Here(fn(Extent) -> anyhow::Result<Made>),
+    /// By executables that measure.
+    By(fn(Extent, &Executables) -> anyhow::Result<Made>),
 }
 
 /// The origin of its numbers.
@@ -54,6 +70,8 @@ enum Source {
     Simulated,
     /// The simulator, beside counts of real processes.
     SimulatedAndCounted,
+    /// Real processes on this machine.
+    Measured,
 }
 
 impl Source {
@@ -61,6 +79,7 @@ impl Source {
         match self {
             Self::Simulated => "Simulated.",
             Self::SimulatedAndCounted => "Simulated, beside counts of real processes.",
+            Self::Measured => "Measured.",
         }
     }
 }
@@ -87,56 +106,84 @@ const ENTRIES: &[Entry] = &[
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: reduction::figure6,
+        make: Make::Here(reduction::figure6),
     },
     Entry {
         name: "003-figure7",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: reduction::figure7,
+        make: Make::Here(reduction::figure7),
     },
     Entry {
         name: "003-plans",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
-        make: reduction::plans,
+        make: Make::Here(reduction::plans),
     },
     Entry {
         name: "003-figure8",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: reduction::figure8,
+        make: Make::Here(reduction::figure8),
     },
     Entry {
         name: "003-figure9",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: reduction::figure9,
+        make: Make::Here(reduction::figure9),
     },
     Entry {
         name: "003-table1",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
-        make: model::table1,
+        make: Make::Here(model::table1),
     },
     Entry {
         name: "003-table2",
         page: "reduction.md",
         source: Source::SimulatedAndCounted,
         has_picture: false,
-        make: recovery::table2,
+        make: Make::Here(recovery::table2),
     },
     Entry {
         name: "003-formulas",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
-        make: model::formulas,
+        make: Make::Here(model::formulas),
+    },
+    Entry {
+        name: "004-table1",
+        page: "rpc.md",
+        source: Source::Measured,
+        has_picture: false,
+        make: Make::By(rpc::table1),
+    },
+    Entry {
+        name: "004-figure4",
+        page: "rpc.md",
+        source: Source::Measured,
+        has_picture: true,
+        make: Make::By(rpc::figure4),
+    },
+    Entry {
+        name: "004-figure5",
+        page: "rpc.md",
+        source: Source::Measured,
+        has_picture: true,
+        make: Make::By(rpc::figure5),
+    },
+    Entry {
+        name: "004-encoding",
+        page: "rpc.md",
+        source: Source::Measured,
+        has_picture: false,
+        make: Make::By(rpc::encoding),
     },
 ];
 
@@ -158,9 +205,14 @@ pub(crate) fn papers(options: &Options) -> anyhow::Result<()> {
         true => Extent::Quick,
         false => Extent::Full,
     };
+    let executables = Executables::new(options.built.as_ref());
     for entry in chosen {
         eprintln!("==> {}", entry.name);
-        let made = (entry.make)(extent).with_context(|| entry.name)?;
+        let made = match entry.make {
+            Make::Here(make) => make(extent),
+            Make::By(make) => make(extent, &executables),
+        };
+        let made = made.with_context(|| entry.name)?;
         write(entry, &made, extent)?;
     }
     Ok(())

@@ -63,7 +63,7 @@ struct Crowd {
     epoll: OwnedFd,
     engines: Vec<Engine>,
     deadlines: Vec<Option<Instant>>,
-    /// Which engines may have done something since somebody looked.
+    /// The engines that have done something since somebody looked.
     driven: Vec<usize>,
     ready: Vec<Event>,
     clients: Vec<Client>,
@@ -150,14 +150,21 @@ impl Crowd {
     /// Has the engine do all that there is to do.
     fn settle(&mut self, index: usize) {
         let engine = &mut self.engines[index];
-        self.driven.push(index);
+        let mut happened = 0;
         self.deadlines[index] = loop {
-            while engine.progress() > 0 {}
+            let more = engine.progress();
+            happened += more;
+            if more > 0 {
+                continue;
+            }
             let deadline = engine.next_deadline();
             if deadline.is_none_or(|deadline| deadline > Instant::now()) {
                 break deadline;
             }
         };
+        if happened > 0 {
+            self.driven.push(index);
+        }
     }
 
     /// Each client makes one call after the other, for so long. Calls that end later do not count.
@@ -172,12 +179,15 @@ impl Crowd {
         }
         let mut idle_since = start;
         while start.elapsed() < turn {
-            if self.driven.is_empty() {
-                // As an engine that waits alone: it looks for a short time before it sleeps.
-                let is_to_look = idle_since.elapsed() < Engine::SPIN_MAX;
-                self.wait(Some(if is_to_look { Duration::ZERO } else { turn }))?;
-            } else {
+            if !self.driven.is_empty() {
                 idle_since = Instant::now();
+            } else if idle_since.elapsed() > Engine::SPIN_MAX {
+                self.wait(Some(turn))?;
+            } else if self.clients.len() <= LOOKED_AT_MAX {
+                // As an engine that waits alone: it looks for a short time before it sleeps.
+                (0..self.clients.len()).for_each(|index| self.settle(index));
+            } else {
+                self.wait(Some(Duration::ZERO))?;
             }
             for index in std::mem::take(&mut self.driven) {
                 if self.take(index)? {
@@ -276,6 +286,8 @@ const CUT: Cut = Cut {
 };
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const READY_MAX: usize = 64;
+/// So many engines are looked at one after the other sooner than the system says which have something to do.
+const LOOKED_AT_MAX: usize = 16;
 /// The rank of the first client, and of the first engine that is told what clients do.
 const FIRST: u32 = 1_000_000;
 const TOLD: u32 = 2_000_000;

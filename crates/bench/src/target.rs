@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     crowd,
     floors::{KeptMemory, shared_memory::ForeignBytes},
+    gate::Gate,
     output::print,
     protocol::{Cut, Doubles, Expose, Hang, Held, Memory, Null, Offer, Raw, Resident, Touch, Typed, Usage, Write},
     provider::Provider,
@@ -115,7 +116,8 @@ pub(super) fn serve(engine: &mut Engine, ip: IpAddr) -> anyhow::Result<()> {
     engine.serve::<Doubles>(|_, _| Ok(()));
     engine.serve::<Raw>(|_, _| Ok(()));
     engine.serve::<Resident>(|_, ()| resident().map_err(|error| Fault::new(format!("{error:#}"))));
-    engine.serve_async::<Write, _>(|context, (handle, cut)| write(context, handle, cut));
+    let gate = Gate::new(WRITES_MAX);
+    engine.serve_async::<Write, _>(move |context, (handle, cut)| write(context, gate.clone(), handle, cut));
     engine.serve::<Offer>(move |_, floor| {
         kept.offer(floor, ip)
             .map_err(|error| Fault::new(format!("no floor {floor:?}: {error:#}")))
@@ -161,8 +163,9 @@ pub(super) fn serve(engine: &mut Engine, ip: IpAddr) -> anyhow::Result<()> {
     }
 }
 
-/// Pulls what a client writes, buffer by buffer.
-async fn write(context: CallContext, handle: BulkHandle, cut: Cut) -> Result<u64, Fault> {
+/// Pulls what a client writes, buffer by buffer, when it is its turn.
+async fn write(context: CallContext, gate: Gate, handle: BulkHandle, cut: Cut) -> Result<u64, Fault> {
+    let _inside = gate.enter().await;
     let begun = context.handle().with(move |engine| {
         let all = 0..handle.len();
         engine.pull_pipelined(&handle, all, cut.pipeline(), WRITE_TIMEOUT)
@@ -188,6 +191,8 @@ fn resident() -> anyhow::Result<u64> {
     Ok(kibibytes << 10)
 }
 
+/// The writes in progress at once: the target starts transfers, so it bounds the memory that they take.
+const WRITES_MAX: usize = 8;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Options for a target that others than its own parent reach.

@@ -11,25 +11,50 @@ pub(super) struct Panel {
     pub(super) below: &'static str,
     /// Equal lengths below are equal factors.
     pub(super) is_logarithmic: bool,
+    /// The quantity at the left.
+    pub(super) left: Left,
     pub(super) lines: Vec<Line>,
 }
 
-/// A line of seconds over a quantity.
+/// The quantity at the left of a panel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Values are seconds.
+    Time,
+    Count,
+    /// Values are gigabytes a second.
+    Rate,
+}
+
+impl Left {
+    fn shown(self, value: f64) -> f64 {
+        match self {
+            Self::Time => value * 1e3,
+            Self::Count | Self::Rate => value,
+        }
+    }
+
+    fn heading(self, title: &str) -> String {
+        match self {
+            Self::Time => format!("{title} (ms)"),
+            Self::Count => title.to_owned(),
+            Self::Rate => format!("{title} (GB/s)"),
+        }
+    }
+}
+
+/// A line of times or counts over a quantity.
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Draws panels. The axis of times is the same in all: equal lengths are equal factors.
+/// Draws panels. Those of the same quantity have the same axis: equal lengths are equal factors, and if all values are
+/// about the same, equal differences.
 pub(super) fn draw(title: &str, panels: &[Panel], text_of: fn(f64) -> String) -> String {
     let rows = panels.len().div_ceil(2) as f64;
     let height = LEGEND + rows * PANEL_HEIGHT;
     let mut picture = Picture::new(height, title);
-    let times = panels.iter().flat_map(|panel| &panel.lines);
-    let times = times.flat_map(|line| line.points.iter().map(|(_, time)| *time * 1e3));
-    let (least, most) = times.fold((f64::INFINITY, 0.0_f64), |(least, most), time| {
-        (least.min(time), most.max(time))
-    });
     legend(&mut picture, panels);
     for (index, panel) in panels.iter().enumerate() {
         let left = (index % 2) as f64 * WIDTH / 2.0;
@@ -40,14 +65,28 @@ pub(super) fn draw(title: &str, panels: &[Panel], text_of: fn(f64) -> String) ->
             top: top + 34.0,
             bottom: top + PANEL_HEIGHT - 60.0,
         };
-        let y = Axis::logarithmic((least / 1.2, most * 1.2), (frame.bottom, frame.top));
+        let y = left_axis(panels, panel.left, frame);
         let ticks: Vec<_> = y.ticks().into_iter().map(|value| (value, label(value))).collect();
         picture.left_axis(frame, y, &ticks, "");
-        let heading = format!("{} (ms)", panel.title);
+        let heading = panel.left.heading(&panel.title);
         picture.text((frame.left, frame.top - 12.0), Anchor::Start, &heading);
         draw_panel(&mut picture, panel, frame, y, text_of);
     }
     picture.finish()
+}
+
+fn left_axis(panels: &[Panel], left: Left, frame: Frame) -> Axis {
+    let alike = panels.iter().filter(|panel| panel.left == left);
+    let lines = alike.flat_map(|panel| &panel.lines);
+    let values = lines.flat_map(|line| line.points.iter().map(|(_, value)| left.shown(*value)));
+    let (least, most) = values.fold((f64::INFINITY, 0.0_f64), |(least, most), value| {
+        (least.min(value), most.max(value))
+    });
+    let places = (frame.bottom, frame.top);
+    match most > RATIO_LINEAR * least {
+        true => Axis::logarithmic((least / 1.2, most * 1.2), places),
+        false => Axis::linear((0.0, most * 1.1), places),
+    }
 }
 
 fn draw_panel(picture: &mut Picture, panel: &Panel, frame: Frame, y: Axis, text_of: fn(f64) -> String) {
@@ -78,7 +117,7 @@ fn draw_panel(picture: &mut Picture, panel: &Panel, frame: Frame, y: Axis, text_
         let places: Vec<_> = line
             .points
             .iter()
-            .map(|(at, time)| (x.place(*at), y.place(time * 1e3)))
+            .map(|(at, value)| (x.place(*at), y.place(panel.left.shown(*value))))
             .collect();
         picture.curve(&class, &places);
         for place in places {
@@ -99,6 +138,8 @@ fn legend(picture: &mut Picture, panels: &[Panel]) {
     }
 }
 
+/// Up to here a logarithmic axis would have few marks.
+const RATIO_LINEAR: f64 = 4.0;
 const LEGEND: f64 = 40.0;
 const PANEL_HEIGHT: f64 = 340.0;
 /// The most values that are named below a panel.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     Extent, Made,
-    chart::{self, Line, Panel},
+    chart::{self, Left, Line, Panel},
     points::{HOSTS, Load, Point, Policy, Times, drawn, on_all_processors, ours, seconds, simulated},
 };
 
@@ -314,6 +314,7 @@ fn panel(title: String, times: &[(Point, Times)], quantity: Quantity) -> Panel {
         title,
         below: quantity.below(),
         is_logarithmic: matches!(quantity, Quantity::Length),
+        left: Left::Time,
         lines: Policy::ALL.into_iter().enumerate().map(line).collect(),
     }
 }
