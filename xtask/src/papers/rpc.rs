@@ -31,8 +31,10 @@ pub(super) fn table1(extent: Extent, executables: &Executables) -> anyhow::Resul
     let providers = names(&rows, |row| &row.provider);
     let modes = names(&rows, |row| &row.mode);
     text.push_str(
-        "The best depth and buffer of each, and the worst part of the floor with 4 buffers in flight:\n\n\
-         | transport | memory | best | depth, buffer | of its floor | worst at depth 4 |\n|---|---|---|---|---|---|\n",
+        "The best depth and buffer of each, beside the best of the floors; and, with 4 buffers in flight, the worst part \
+         of the\nfloor of the same buffer:\n\n\
+         | transport | memory | best, GB/s | depth, buffer | of the best floor | worst at depth 4 |\n\
+         |---|---|---|---|---|---|\n",
     );
     let mut spreads = Vec::new();
     let mut tables = String::new();
@@ -44,6 +46,7 @@ pub(super) fn table1(extent: Extent, executables: &Executables) -> anyhow::Resul
                 .collect();
             let best = chosen.iter().max_by(|a, b| a.value.total_cmp(&b.value));
             let best = best.with_context(|| format!("no rows over {provider}, {mode}"))?;
+            let floor = chosen.iter().filter_map(|row| row.floor).max_by(f64::total_cmp);
             let at_four = chosen.iter().filter(|row| row.in_flight == 4).filter_map(|row| row.part());
             let worst = at_four.min_by(f64::total_cmp);
             writeln!(
@@ -52,7 +55,7 @@ pub(super) fn table1(extent: Extent, executables: &Executables) -> anyhow::Resul
                 best.range(1.0),
                 best.in_flight,
                 buffer(best)?,
-                percent(best.part()),
+                percent(floor.map(|floor| best.value / floor)),
                 percent(worst)
             )?;
             write!(tables, "\n{provider}, {mode}:\n\n{}", by_depth(&chosen)?)?;
