@@ -139,7 +139,11 @@ impl Crowd {
         };
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let mut ready = std::mem::take(&mut self.ready);
-        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), left.as_ref())?;
+        epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut ready),
+            left.as_ref(),
+        )?;
         for event in ready.drain(..) {
             self.settle(event.data.u64() as usize);
         }
@@ -234,7 +238,9 @@ impl Crowd {
                 None => return Ok(false),
             },
             Some(Pending::Write(call)) => match call.try_take() {
-                Some(result) => anyhow::ensure!(result? == WRITTEN_AT_ONCE as u64, "part of a write is missing"),
+                Some(result) => {
+                    anyhow::ensure!(result? == WRITTEN_AT_ONCE as u64, "part of a write is missing")
+                }
                 None => return Ok(false),
             },
         }

@@ -127,9 +127,15 @@ impl Origin {
         let nanoseconds = u64::try_from(turn.as_nanos())?;
         let mut calls = Vec::with_capacity(crowds.len());
         for crowd in crowds {
-            calls.push(self.engine.call::<Load>(crowd, &(work, nanoseconds), CALL_TIMEOUT)?);
+            calls.push(
+                self.engine
+                    .call::<Load>(crowd, &(work, nanoseconds), CALL_TIMEOUT)?,
+            );
         }
-        calls.into_iter().map(|call| Ok(self.engine.block_on(call)?)).collect()
+        calls
+            .into_iter()
+            .map(|call| Ok(self.engine.block_on(call)?))
+            .collect()
     }
 
     /// Makes null calls for so long, as many at once as shall be in flight. Returns how many a second.

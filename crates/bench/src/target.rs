@@ -30,7 +30,9 @@ use super::{
     floors::{KeptMemory, shared_memory::ForeignBytes},
     gate::Gate,
     output::print,
-    protocol::{Cut, Doubles, Expose, Hang, Held, Memory, Null, Offer, Raw, Resident, Touch, Typed, Usage, Write},
+    protocol::{
+        Cut, Doubles, Expose, Hang, Held, Memory, Null, Offer, Raw, Resident, Touch, Typed, Usage, Write,
+    },
     provider::Provider,
 };
 

@@ -103,10 +103,17 @@ fn pipelined_writes_are_measured_at_all_points() {
     assert_eq!(rows.len(), 8);
     assert_eq!(found(&rows, "16 segments").len(), 4);
     for row in &rows {
-        assert_eq!((text(row, "unit"), &row["size"]), ("GB/s", &65536.into()), "{row}");
+        assert_eq!(
+            (text(row, "unit"), &row["size"]),
+            ("GB/s", &65536.into()),
+            "{row}"
+        );
         assert!([1, 3].map(Value::from).contains(&row["in_flight"]), "{row}");
         let of = |field: &str| row[field].as_f64().unwrap();
-        assert!(0.0 < of("least") && of("least") <= of("value") && of("value") <= of("most"), "{row}");
+        assert!(
+            0.0 < of("least") && of("least") <= of("value") && of("value") <= of("most"),
+            "{row}"
+        );
         assert!(of("floor") > 0.0, "{row}");
     }
 }
@@ -128,11 +135,20 @@ fn many_clients_are_served() {
         assert_eq!(found.len(), 4, "{mode}");
         for row in found {
             assert_eq!(text(row, "unit"), unit, "{row}");
-            assert!(mode.ends_with("slowest") || row["value"].as_f64().unwrap() > 0.0, "{row}");
-            assert_eq!(row["floor"].is_f64(), ["calls", "writes"].contains(&mode), "{row}");
+            assert!(
+                mode.ends_with("slowest") || row["value"].as_f64().unwrap() > 0.0,
+                "{row}"
+            );
+            assert_eq!(
+                row["floor"].is_f64(),
+                ["calls", "writes"].contains(&mode),
+                "{row}"
+            );
         }
     }
-    let alone = found(&rows, "calls_slowest").into_iter().filter(|row| row["in_flight"] == 1);
+    let alone = found(&rows, "calls_slowest")
+        .into_iter()
+        .filter(|row| row["in_flight"] == 1);
     assert!(alone.into_iter().all(|row| row["value"] == 100.0));
 }
 
@@ -143,7 +159,10 @@ fn encoding_is_measured() {
     assert_eq!(rows.len(), 6);
     let doubles = found(&rows, "doubles_encoded");
     // Each number as it is in memory, and the length of the array.
-    assert_eq!((&doubles[0]["value"], &doubles[0]["floor"]), (&8194.0.into(), &8192.0.into()));
+    assert_eq!(
+        (&doubles[0]["value"], &doubles[0]["floor"]),
+        (&8194.0.into(), &8192.0.into())
+    );
     assert!(found(&rows, "arguments_call")[0]["floor"].is_f64());
 }
 

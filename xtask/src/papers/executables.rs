@@ -36,7 +36,15 @@ impl Executables {
         if let Some(folder) = self.folder.get() {
             return Ok(folder);
         }
-        let words = ["build", "--release", "--locked", "-p", "ropewalk-cli", "--features", "ofi"];
+        let words = [
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "ropewalk-cli",
+            "--features",
+            "ofi",
+        ];
         run(cargo(&words))?;
         let built = project::target()?.join("release");
         Ok(self.folder.get_or_init(|| built))

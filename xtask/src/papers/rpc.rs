@@ -47,7 +47,10 @@ pub(super) fn table1(extent: Extent, executables: &Executables) -> anyhow::Resul
             let best = chosen.iter().max_by(|a, b| a.value.total_cmp(&b.value));
             let best = best.with_context(|| format!("no rows over {provider}, {mode}"))?;
             let floor = chosen.iter().filter_map(|row| row.floor).max_by(f64::total_cmp);
-            let at_four = chosen.iter().filter(|row| row.in_flight == 4).filter_map(|row| row.part());
+            let at_four = chosen
+                .iter()
+                .filter(|row| row.in_flight == 4)
+                .filter_map(|row| row.part());
             let worst = at_four.min_by(f64::total_cmp);
             writeln!(
                 text,
@@ -139,7 +142,7 @@ fn many_clients(
         }
         write!(
             text,
-            "\n{provider}:\n\n| clients | thousand calls/s | of the floor | slowest client | writes, GB/s | of the \
+            "{provider}:\n\n| clients | thousand calls/s | of the floor | slowest client | writes, GB/s | of the \
              floor | slowest client | server's memory | per client |\n|---|---|---|---|---|---|---|---|---|\n"
         )?;
         for (index, (calls, writes)) in calls.iter().zip(&writes).enumerate() {
@@ -161,7 +164,10 @@ fn many_clients(
                 single("memory_per_client")?
             )?;
         }
+        text.push('\n');
     }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
     Ok(Made {
         text,
         picture: Some(chart::draw(title, &panels, |clients| clients.to_string())),
@@ -190,7 +196,9 @@ pub(super) fn encoding(extent: Extent, executables: &Executables) -> anyhow::Res
         for (kind, name) in [("arguments", "8 fields"), ("doubles", "1,024 doubles")] {
             let of = |part: &str| {
                 let mode = format!("{kind}_{part}");
-                let found = rows.iter().find(|row| row.provider == provider && row.mode == mode);
+                let found = rows
+                    .iter()
+                    .find(|row| row.provider == provider && row.mode == mode);
                 found.with_context(|| format!("no {mode} over {provider}"))
             };
             let (encoded, coding, call) = (of("encoded")?, of("coding")?, of("call")?);
@@ -235,7 +243,9 @@ fn over_all(
 impl Row {
     /// Its part of the floor.
     fn part(&self) -> Option<f64> {
-        self.floor.filter(|floor| *floor > 0.0).map(|floor| self.value / floor)
+        self.floor
+            .filter(|floor| *floor > 0.0)
+            .map(|floor| self.value / floor)
     }
 
     /// By how much its rounds differ, as a part of their median.
@@ -268,7 +278,9 @@ fn names(rows: &[Row], name: fn(&Row) -> &String) -> Vec<String> {
 
 fn machine() -> anyhow::Result<String> {
     let processors = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
-    let mut models = processors.lines().filter_map(|line| line.strip_prefix("model name\t: "));
+    let mut models = processors
+        .lines()
+        .filter_map(|line| line.strip_prefix("model name\t: "));
     let model = models.next().unwrap_or("a processor without a name");
     let load = fs::read_to_string("/proc/loadavg").context("cannot read /proc/loadavg")?;
     let load = load.split(' ').next().unwrap_or("unknown");

@@ -32,7 +32,11 @@ pub(super) fn at_all_points(
         handles.push((segments, expose(origin, segments)?));
     }
     let mut values = vec![Vec::new(); all.len()];
-    let mut floors: Vec<_> = points.buffers().iter().map(|buffer| (*buffer, Vec::new())).collect();
+    let mut floors: Vec<_> = points
+        .buffers()
+        .iter()
+        .map(|buffer| (*buffer, Vec::new()))
+        .collect();
     let turn = pace.turn / TURN_SHARE;
     let start = std::time::Instant::now();
     let patience = pace.patience * all.len() as u32;
@@ -55,7 +59,11 @@ pub(super) fn at_all_points(
             if rounds == 0 {
                 // Each byte is 1.
                 let sum = origin.ask::<Write>(&(handle.clone(), cut))?;
-                ensure!(sum == handle.len(), "{sum} instead of {} at {point:?}", handle.len());
+                ensure!(
+                    sum == handle.len(),
+                    "{sum} instead of {} at {point:?}",
+                    handle.len()
+                );
             }
             cut.is_checked = false;
             let input = (handle.clone(), cut);
@@ -114,7 +122,9 @@ pub(super) fn stream(
     let mut piece = Buffer::zeroed(buffer);
     let gigabytes = length as f64 / 1e9;
     if origin.shares_memory() {
-        let mapped = origin.shared(Floor::Mapped { length: length as u64 })?;
+        let mapped = origin.shared(Floor::Mapped {
+            length: length as u64,
+        })?;
         return sample(&mut || {
             let copy = || {
                 mapped.copy_in_pieces(&mut piece);

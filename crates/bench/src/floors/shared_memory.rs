@@ -95,7 +95,9 @@ impl SharedMemory {
             let length = piece.len().min(self.length - done);
             // SAFETY: `length` bytes from `done` on are inside the mapping, and inside `piece`, which is exclusive
             // memory of this process. Nobody writes the shared one meanwhile, as for `copy_to`.
-            unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(done), piece.as_mut_ptr(), length) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.start.as_ptr().add(done), piece.as_mut_ptr(), length)
+            };
             std::hint::black_box(&mut *piece);
             done += length;
         }
