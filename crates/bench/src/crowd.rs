@@ -55,7 +55,7 @@ pub(super) fn run(
     }
 }
 
-/// What the clients are told to do, for how long, and who is told that it is done.
+/// The work of the clients, its time, and the one who is told that it is done.
 type Order = (Work, Duration, Responder<Done>);
 
 /// Engines that are driven together.

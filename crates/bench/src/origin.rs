@@ -77,7 +77,7 @@ impl Origin {
         }
     }
 
-    /// What was asked to carry the calls.
+    /// The provider that was asked for.
     pub(super) fn chosen(&self) -> &Provider {
         &self.chosen
     }

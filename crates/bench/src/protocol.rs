@@ -34,7 +34,7 @@ impl Cut {
     }
 }
 
-/// What clients do, each one after the other.
+/// The work of clients, each one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Work {
     /// Null calls.
@@ -43,7 +43,7 @@ pub(super) enum Work {
     Write,
 }
 
-/// What clients have done.
+/// The calls that clients have made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Done {
     /// How many calls of each client ended.

@@ -118,7 +118,7 @@ fn pipelined_writes_are_measured_at_all_points() {
     }
 }
 
-/// Clients of one target, in two processes, all end calls and writes, and the target says how much memory it has in use.
+/// Clients of one target, in two processes, all end calls and writes, and the target says how much memory it uses.
 #[test]
 fn many_clients_are_served() {
     let points = ["--clients", "1,20", "--client-processes", "2"];

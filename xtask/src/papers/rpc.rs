@@ -31,8 +31,8 @@ pub(super) fn table1(extent: Extent, executables: &Executables) -> anyhow::Resul
     let providers = names(&rows, |row| &row.provider);
     let modes = names(&rows, |row| &row.mode);
     text.push_str(
-        "The best depth and buffer of each, beside the best of the floors; and, with 4 buffers in flight, the worst part \
-         of the\nfloor of the same buffer:\n\n\
+        "The best depth and buffer of each, beside the best of the floors; and, with 4 buffers in flight, the worst \
+         part of the\nfloor of the same buffer:\n\n\
          | transport | memory | best, GB/s | depth, buffer | of the best floor | worst at depth 4 |\n\
          |---|---|---|---|---|---|\n",
     );

@@ -1,4 +1,4 @@
-//! What typed arguments cost beside raw bytes.
+//! The price of typed arguments, beside raw bytes.
 
 use ropewalk_rpc::{ByteBuf, Procedure};
 use serde::{Serialize, de::DeserializeOwned};

@@ -69,7 +69,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// What they do all together, and the slowest one's part.
+    /// The rate of all together, and the slowest one's part.
     fn measure(&mut self, work: Work, pace: &Pace, rows: &mut Rows) -> anyhow::Result<()> {
         let turn = pace.turn * TURNS;
         let pace = Pace {

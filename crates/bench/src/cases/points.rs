@@ -10,7 +10,12 @@ pub(crate) struct Points {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: Vec<u32>,
     /// Bytes of each buffer; may be repeated [default: 4096,65536,262144,1048576]
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 26))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=1 << 26)
+    )]
     buffer: Vec<u32>,
     /// Segments of the memory that is written, 1 if it is contiguous; may be repeated [default: 1,256]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
