@@ -9,6 +9,7 @@ mod points;
 mod process_management;
 mod recovery;
 mod reduction;
+mod rpc;
 
 use std::{fs, path::PathBuf};
 
@@ -188,6 +189,34 @@ const ENTRIES: &[Entry] = &[
         has_picture: false,
         make: Make::Here(model::formulas),
     },
+    Entry {
+        name: "004-table1",
+        page: "rpc.md",
+        source: Source::Measured,
+        has_picture: false,
+        make: Make::By(rpc::table1),
+    },
+    Entry {
+        name: "004-figure4",
+        page: "rpc.md",
+        source: Source::Measured,
+        has_picture: true,
+        make: Make::By(rpc::figure4),
+    },
+    Entry {
+        name: "004-figure5",
+        page: "rpc.md",
+        source: Source::Measured,
+        has_picture: true,
+        make: Make::By(rpc::figure5),
+    },
+    Entry {
+        name: "004-encoding",
+        page: "rpc.md",
+        source: Source::Measured,
+        has_picture: false,
+        make: Make::By(rpc::encoding),
+    },
 ];
 
 /// The folder of the pages.
@@ -208,7 +237,7 @@ pub(crate) fn papers(options: &Options) -> anyhow::Result<()> {
         true => Extent::Quick,
         false => Extent::Full,
     };
-    let executables = Executables::new(options.built.as_ref());
+    let executables = Executables::new(extent, options.built.as_ref());
     for entry in chosen {
         eprintln!("==> {}", entry.name);
         let made = match entry.make {

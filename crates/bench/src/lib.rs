@@ -8,6 +8,7 @@
 mod cases;
 mod crowd;
 mod floors;
+mod gate;
 mod origin;
 pub mod output;
 pub mod probes;

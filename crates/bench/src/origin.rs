@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -15,7 +16,7 @@ use super::{
         shared_memory::{ForeignBytes, SharedMemory},
     },
     process::Process,
-    protocol::{Hang, Held, Null, Offer},
+    protocol::{Done, Hang, Held, Load, Null, Offer, Work},
     provider::Provider,
     target::options,
 };
@@ -27,6 +28,8 @@ pub(super) struct Origin {
     /// Names the target to the engine without a look at its address.
     peer: PeerId,
     provider: String,
+    key: JobKey,
+    chosen: Provider,
     /// `None` if somebody else started it.
     process: Option<Process>,
 }
@@ -55,6 +58,8 @@ impl Origin {
             engine,
             target,
             provider: provider.to_string(),
+            key: key.clone(),
+            chosen: provider.clone(),
             process,
         };
         origin
@@ -62,6 +67,24 @@ impl Origin {
             .with_context(|| format!("no answer over {provider}"))?;
         origin.provider = provider.used(&origin.engine, origin.peer)?;
         Ok(origin)
+    }
+
+    /// Another origin, with a new target, or with the same one if somebody else started it.
+    pub(super) fn another(&self) -> anyhow::Result<Self> {
+        match &self.process {
+            Some(_) => Self::start(&self.key, &self.chosen),
+            None => Self::connect(&self.key, &self.chosen, &self.target),
+        }
+    }
+
+    /// The provider that was asked for.
+    pub(super) fn chosen(&self) -> &Provider {
+        &self.chosen
+    }
+
+    /// Clients of the target in another process, and the address at which they are told what to do.
+    pub(super) fn crowd(&self, clients: Range<u32>) -> anyhow::Result<(Process, Address)> {
+        Process::crowd(&self.key, &self.chosen, clients, &self.target)
     }
 
     /// What carries the calls.
@@ -92,6 +115,27 @@ impl Origin {
     pub(super) fn ask<P: Procedure>(&mut self, input: &P::Input) -> anyhow::Result<P::Output> {
         let call = self.engine.call::<P>(self.peer, input, CALL_TIMEOUT)?;
         Ok(self.engine.block_on(call)?)
+    }
+
+    /// Has all of them do the work at the same time.
+    pub(super) fn have_done(
+        &mut self,
+        crowds: &[Address],
+        work: Work,
+        turn: Duration,
+    ) -> anyhow::Result<Vec<Done>> {
+        let nanoseconds = u64::try_from(turn.as_nanos())?;
+        let mut calls = Vec::with_capacity(crowds.len());
+        for crowd in crowds {
+            calls.push(
+                self.engine
+                    .call::<Load>(crowd, &(work, nanoseconds), CALL_TIMEOUT)?,
+            );
+        }
+        calls
+            .into_iter()
+            .map(|call| Ok(self.engine.block_on(call)?))
+            .collect()
     }
 
     /// Makes null calls for so long, as many at once as shall be in flight. Returns how many a second.

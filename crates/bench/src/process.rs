@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader, ErrorKind, Write},
+    ops::Range,
     process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
 };
@@ -34,17 +35,17 @@ impl Process {
         Ok((process, address.parse()?))
     }
 
-    /// Clients that are connected to the target.
+    /// Clients of these numbers that are connected to the target, and the address at which they are told what to do.
     pub(super) fn crowd(
         key: &JobKey,
         provider: &Provider,
-        clients: u32,
+        clients: Range<u32>,
         target: &Address,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, Address)> {
         let target = target.clone();
         let mut process = Self::start(key, provider, Part::Crowd { clients, target })?;
-        process.hear(CROWD_TIMEOUT)?;
-        Ok(process)
+        let address = process.hear(CROWD_TIMEOUT)?;
+        Ok((process, address.parse()?))
     }
 
     /// What a process says that was told to read bytes of this one's memory.

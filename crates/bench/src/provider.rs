@@ -43,6 +43,15 @@ impl Provider {
         engine.allocate(length)
     }
 
+    /// How many connections one process may hold without taking all memory.
+    pub(super) fn connections_max(&self) -> u32 {
+        match self {
+            // Each endpoint takes tens of megabytes at libfabric.
+            Self::Ofi(_) => 30,
+            Self::Auto | Self::Shm | Self::Tcp | Self::TcpEncrypted => u32::MAX,
+        }
+    }
+
     /// What carries the calls to a target that has been called.
     pub(super) fn used(&self, engine: &Engine, target: PeerId) -> anyhow::Result<String> {
         let used = engine.provider_of(target).context("there is no connection")?;

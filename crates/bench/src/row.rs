@@ -21,6 +21,10 @@ pub(super) struct Row {
     pub(super) in_flight: Option<u64>,
     /// The median over all rounds.
     pub(super) value: f64,
+    /// The least of the rounds, if there were some.
+    pub(super) least: Option<f64>,
+    /// The most of the rounds.
+    pub(super) most: Option<f64>,
     pub(super) unit: Unit,
     /// The same with as little as possible between it and the machine, measured in turns with the value.
     pub(super) floor: Option<f64>,
@@ -37,7 +41,13 @@ pub(super) enum Unit {
     Microseconds,
     #[serde(rename = "ms")]
     Milliseconds,
-    /// Of one processor.
+    #[serde(rename = "B")]
+    Bytes,
+    #[serde(rename = "KiB")]
+    Kibibytes,
+    #[serde(rename = "MiB")]
+    Mebibytes,
+    /// Of one processor, or of the mean.
     #[serde(rename = "%")]
     Percent,
 }
@@ -97,6 +107,9 @@ impl Unit {
             Self::GigabytesPerSecond => "GB/s",
             Self::Microseconds => "us",
             Self::Milliseconds => "ms",
+            Self::Bytes => "B",
+            Self::Kibibytes => "KiB",
+            Self::Mebibytes => "MiB",
             Self::Percent => "%",
         }
     }
@@ -125,7 +138,7 @@ fn ratio_text(row: &Row, floor: f64) -> String {
     match row.unit {
         _ if floor == 0.0 => String::new(),
         Unit::CallsPerSecond | Unit::GigabytesPerSecond => format!("{:.0} %", row.value / floor * 100.0),
-        Unit::Microseconds | Unit::Milliseconds | Unit::Percent => format!("{:.2} x", row.value / floor),
+        _ => format!("{:.2} x", row.value / floor),
     }
 }
 
@@ -152,12 +165,14 @@ mod tests {
             size: None,
             in_flight: Some(1),
             value: 7.5,
+            least: Some(7.25),
+            most: Some(8.0),
             unit: Unit::Microseconds,
             floor: None,
         };
         assert_eq!(
             serde_json::to_string(&row).unwrap(),
-            r#"{"case":"null_call","provider":"tcp","mode":"spinning","size":null,"in_flight":1,"value":7.5,"unit":"us","floor":null}"#
+            r#"{"case":"null_call","provider":"tcp","mode":"spinning","size":null,"in_flight":1,"value":7.5,"least":7.25,"most":8.0,"unit":"us","floor":null}"#
         );
     }
 }

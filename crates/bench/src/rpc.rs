@@ -7,11 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use clap::ValueEnum;
 use ropewalk_rpc::{Address, Engine, JobKey};
 
 use super::{
-    cases::Case,
+    cases::{Case, points::Points},
     crowd::allow_descriptors,
     origin::Origin,
     output::print,
@@ -45,7 +44,7 @@ pub struct Arguments {
         value_delimiter = ','
     )]
     provider: Vec<Provider>,
-    /// What is measured; may be repeated [default: everything]
+    /// What is measured; may be repeated [default: the first six]
     #[arg(long, value_enum, value_name = "CASE", value_delimiter = ',')]
     case: Vec<Case>,
     /// Measure against a process that serves already
@@ -65,6 +64,8 @@ pub struct Arguments {
     /// The secret of both sides, 64 hexadecimal digits; drawn by the one that serves if there is no such file
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    #[command(flatten)]
+    points: Points,
 }
 
 /// Measures, or serves.
@@ -128,6 +129,7 @@ fn measure_here(arguments: &Arguments, results: &mut Results) -> anyhow::Result<
     let key = JobKey::generate()?;
     let providers = arguments.providers(&[Provider::Shm, Provider::Tcp]);
     let mut schedule = arguments.schedule(&providers);
+    let points = arguments.points();
     for provider in providers {
         let mut origin = Origin::start(&key, &provider)?;
         for case in arguments.cases() {
@@ -135,7 +137,7 @@ fn measure_here(arguments: &Arguments, results: &mut Results) -> anyhow::Result<
             let measured = if case.needs_own_target() {
                 case.measure_own(&key, &provider, &pace, &mut results.rows)
             } else {
-                case.measure(&mut origin, &pace, &mut results.rows)
+                case.measure(&mut origin, &pace, &points, &mut results.rows)
             };
             if !results.note(case, &provider, measured)? && !case.needs_own_target() {
                 // The next cases need one that answers.
@@ -151,6 +153,7 @@ fn measure_elsewhere(arguments: &Arguments, target: &Address, results: &mut Resu
     let key = JobKey::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
     let providers = arguments.providers(&[Provider::Tcp]);
     let mut schedule = arguments.schedule(&providers);
+    let points = arguments.points();
     for provider in providers {
         let mut origin = Origin::connect(&key, &provider, target)?;
         for case in arguments.cases() {
@@ -163,7 +166,7 @@ fn measure_elsewhere(arguments: &Arguments, target: &Address, results: &mut Resu
                 );
                 continue;
             }
-            let measured = case.measure(&mut origin, &pace, &mut results.rows);
+            let measured = case.measure(&mut origin, &pace, &points, &mut results.rows);
             results.note(case, &provider, measured)?;
         }
     }
@@ -188,7 +191,7 @@ fn serve_others(arguments: &Arguments) -> anyhow::Result<()> {
 impl Arguments {
     fn cases(&self) -> Vec<Case> {
         if self.case.is_empty() {
-            Case::value_variants().to_vec()
+            Case::DEFAULT.to_vec()
         } else {
             self.case.clone()
         }
@@ -202,15 +205,24 @@ impl Arguments {
         }
     }
 
+    fn points(&self) -> Points {
+        match self.quick {
+            true => self.points.quick(),
+            false => self.points.clone(),
+        }
+    }
+
     fn schedule(&self, providers: &[Provider]) -> Schedule {
         let cases = self.cases();
+        let points = self.points();
         let measurements = providers
             .iter()
-            .flat_map(|provider| cases.iter().map(|case| case.measurements(provider)));
+            .flat_map(|provider| cases.iter().map(|case| case.measurements(provider, &points)));
         Schedule {
             is_quick: self.quick,
             start: Instant::now(),
             left: measurements.sum(),
+            points,
         }
     }
 
@@ -225,13 +237,14 @@ struct Schedule {
     start: Instant,
     /// How many measurements are left to do.
     left: u32,
+    points: Points,
 }
 
 impl Schedule {
     /// The pace of the next case.
     fn next(&mut self, case: Case, provider: &Provider) -> Pace {
         let left = self.left;
-        self.left = left.saturating_sub(case.measurements(provider));
+        self.left = left.saturating_sub(case.measurements(provider, &self.points));
         match self.is_quick {
             true => Pace::quick(self.start.elapsed(), left),
             false => Pace::THOROUGH,

@@ -1,17 +1,23 @@
 //! The process at the other end: serves calls, exposes memory, offers floors.
 
 use std::{
+    fs,
+    future::poll_fn,
     io::{self, BufRead},
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::Range,
+    pin::Pin,
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use anyhow::{Context, ensure};
+use futures_core::Stream;
 use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{
-    Address, Buffer, EndpointOptions, Engine, Fault, Identity, JobKey, RegionHandle, Responder, Role,
+    Address, Buffer, BulkHandle, CallContext, EndpointOptions, Engine, Fault, Identity, JobKey, RegionHandle,
+    Responder, Role,
 };
 use rustix::{
     process::{Signal, getppid, set_parent_process_death_signal},
@@ -22,8 +28,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     crowd,
     floors::{KeptMemory, shared_memory::ForeignBytes},
+    gate::Gate,
     output::print,
-    protocol::{Expose, Hang, Held, Memory, Null, Offer, Touch, Usage},
+    protocol::{
+        Cut, Doubles, Expose, Hang, Held, Memory, Null, Offer, Raw, Resident, Touch, Typed, Usage, Write,
+    },
     provider::Provider,
 };
 
@@ -40,8 +49,8 @@ pub(super) struct Order {
 /// What the process does.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Part {
-    /// Holds many clients of one target, which do nothing.
-    Crowd { clients: u32, target: Address },
+    /// Holds many clients of one target, which do nothing but what they are told.
+    Crowd { clients: Range<u32>, target: Address },
     /// Tries to read the memory of the one that started it.
     Reader { bytes: ForeignBytes },
     /// Serves.
@@ -105,6 +114,12 @@ pub(super) fn serve(engine: &mut Engine, ip: IpAddr) -> anyhow::Result<()> {
     let mut exposed: Option<RegionHandle> = None;
 
     engine.serve::<Null>(|_, ()| Ok(()));
+    engine.serve::<Typed>(|_, _| Ok(()));
+    engine.serve::<Doubles>(|_, _| Ok(()));
+    engine.serve::<Raw>(|_, _| Ok(()));
+    engine.serve::<Resident>(|_, ()| resident().map_err(|error| Fault::new(format!("{error:#}"))));
+    let gate = Gate::new(WRITES_MAX);
+    engine.serve_async::<Write, _>(move |context, (handle, cut)| write(context, gate.clone(), handle, cut));
     engine.serve::<Offer>(move |_, floor| {
         kept.offer(floor, ip)
             .map_err(|error| Fault::new(format!("no floor {floor:?}: {error:#}")))
@@ -149,6 +164,38 @@ pub(super) fn serve(engine: &mut Engine, ip: IpAddr) -> anyhow::Result<()> {
         engine.wait(Duration::from_secs(1));
     }
 }
+
+/// Pulls what a client writes, buffer by buffer, when it is its turn.
+async fn write(context: CallContext, gate: Gate, handle: BulkHandle, cut: Cut) -> Result<u64, Fault> {
+    let _inside = gate.enter().await;
+    let begun = context.handle().with(move |engine| {
+        let all = 0..handle.len();
+        engine.pull_pipelined(&handle, all, cut.pipeline(), WRITE_TIMEOUT)
+    });
+    let mut chunks = begun.await.map_err(Fault::new)?.map_err(Fault::new)?;
+    let mut seen = 0;
+    while let Some(chunk) = poll_fn(|context| Pin::new(&mut chunks).poll_next(context)).await {
+        let chunk = chunk.map_err(Fault::new)?;
+        seen += match cut.is_checked {
+            true => chunk.iter().map(|&byte| u64::from(byte)).sum(),
+            false => chunk.len() as u64,
+        };
+    }
+    Ok(seen)
+}
+
+/// The memory that this process has in use.
+fn resident() -> anyhow::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next());
+    let kibibytes: u64 = kibibytes.context("/proc/self/status has no VmRSS")?.parse()?;
+    Ok(kibibytes << 10)
+}
+
+/// The writes in progress at once: the target starts transfers, so it bounds the memory that they take.
+const WRITES_MAX: usize = 8;
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Options for a target that others than its own parent reach.
 pub(super) fn public_options(key: &JobKey, provider: &Provider, bind: SocketAddr) -> EndpointOptions {

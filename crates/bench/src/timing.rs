@@ -20,7 +20,24 @@ pub(super) struct Pace {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
     pub(super) value: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
     pub(super) floor: Option<f64>,
+}
+
+impl Measured {
+    /// # Panics
+    /// If there are no values.
+    pub(super) fn of(values: &mut [f64], floors: &mut [f64]) -> Self {
+        let value = median(values);
+        Self {
+            value,
+            // They are in order now.
+            least: values[0],
+            most: values[values.len() - 1],
+            floor: (!floors.is_empty()).then(|| median(floors)),
+        }
+    }
 }
 
 impl Pace {
@@ -71,10 +88,7 @@ impl Pace {
             }
             values.push(value(with, self.turn)?);
         }
-        Ok(Measured {
-            value: median(&mut values),
-            floor: (!floors.is_empty()).then(|| median(&mut floors)),
-        })
+        Ok(Measured::of(&mut values, &mut floors))
     }
 }
 
@@ -173,6 +187,8 @@ mod tests {
             measured.unwrap(),
             Measured {
                 value: 2.0,
+                least: 1.0,
+                most: 3.0,
                 floor: None
             }
         );

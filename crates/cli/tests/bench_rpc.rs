@@ -45,7 +45,9 @@ fn all_cases_are_there() {
                 "case",
                 "floor",
                 "in_flight",
+                "least",
                 "mode",
+                "most",
                 "provider",
                 "size",
                 "unit",
@@ -87,6 +89,81 @@ fn all_cases_are_there() {
     }
     // A build that is not optimised, beside other tests, may take longer than the 40 seconds that are promised.
     assert!(took < Duration::from_secs(120), "{took:?}");
+}
+
+fn found<'a>(rows: &'a [Value], mode: &str) -> Vec<&'a Value> {
+    rows.iter().filter(|row| text(row, "mode") == mode).collect()
+}
+
+/// Writes are measured at the points that are asked for, each byte of them arrives, and rows say their range.
+#[test]
+fn pipelined_writes_are_measured_at_all_points() {
+    let points = ["--depth", "1,3", "--buffer", "65536", "--segments", "1,16"];
+    let rows = rows(&[&["--case", "bulk_pipelined"], &points[..]].concat());
+    assert_eq!(rows.len(), 8);
+    assert_eq!(found(&rows, "16 segments").len(), 4);
+    for row in &rows {
+        assert_eq!(
+            (text(row, "unit"), &row["size"]),
+            ("GB/s", &65536.into()),
+            "{row}"
+        );
+        assert!([1, 3].map(Value::from).contains(&row["in_flight"]), "{row}");
+        let of = |field: &str| row[field].as_f64().unwrap();
+        assert!(
+            0.0 < of("least") && of("least") <= of("value") && of("value") <= of("most"),
+            "{row}"
+        );
+        assert!(of("floor") > 0.0, "{row}");
+    }
+}
+
+/// Clients of one target, in two processes, all end calls and writes, and the target says how much memory it uses.
+#[test]
+fn many_clients_are_served() {
+    let points = ["--clients", "1,20", "--client-processes", "2"];
+    let rows = rows(&[&["--case", "many_clients"], &points[..]].concat());
+    for (mode, unit) in [
+        ("calls", "calls/s"),
+        ("calls_slowest", "%"),
+        ("writes", "GB/s"),
+        ("writes_slowest", "%"),
+        ("memory", "MiB"),
+        ("memory_per_client", "KiB"),
+    ] {
+        let found = found(&rows, mode);
+        assert_eq!(found.len(), 4, "{mode}");
+        for row in found {
+            assert_eq!(text(row, "unit"), unit, "{row}");
+            assert!(
+                mode.ends_with("slowest") || row["value"].as_f64().unwrap() > 0.0,
+                "{row}"
+            );
+            assert_eq!(
+                row["floor"].is_f64(),
+                ["calls", "writes"].contains(&mode),
+                "{row}"
+            );
+        }
+    }
+    let alone = found(&rows, "calls_slowest")
+        .into_iter()
+        .filter(|row| row["in_flight"] == 1);
+    assert!(alone.into_iter().all(|row| row["value"] == 100.0));
+}
+
+/// Typed arguments have rows of bytes, of coding and of calls.
+#[test]
+fn encoding_is_measured() {
+    let rows = rows(&["--case", "encoding", "--provider", "shm"]);
+    assert_eq!(rows.len(), 6);
+    let doubles = found(&rows, "doubles_encoded");
+    // Each number as it is in memory, and the length of the array.
+    assert_eq!(
+        (&doubles[0]["value"], &doubles[0]["floor"]),
+        (&8194.0.into(), &8192.0.into())
+    );
+    assert!(found(&rows, "arguments_call")[0]["floor"].is_f64());
 }
 
 /// Two processes that share nothing but a key file and an address measure; with another key there is no answer.
@@ -200,6 +277,11 @@ fn wrong_arguments_are_told() {
         (&["--connect", "tcp://127.0.0.1:1"][..], "--key-file"),
         (&["--bind", "127.0.0.1:1"], "--serve"),
         (&["--case", "tea"], "null_call"),
+        (&["--depth", "0"], "1..=1024"),
+        (&["--buffer", "much"], "--buffer"),
+        (&["--segments", "70000"], "1..=65536"),
+        (&["--clients", "0"], "--clients"),
+        (&["--client-processes", "0"], "--client-processes"),
     ] {
         let mut command = assert_cmd::Command::new(ROPEWALK);
         let output = command.args(["bench", "rpc"]).args(arguments).output().unwrap();

@@ -22,13 +22,15 @@ pub(super) enum Left {
     /// Values are seconds.
     Time,
     Count,
+    /// Values are gigabytes a second.
+    Rate,
 }
 
 impl Left {
     fn shown(self, value: f64) -> f64 {
         match self {
             Self::Time => value * 1e3,
-            Self::Count => value,
+            Self::Count | Self::Rate => value,
         }
     }
 
@@ -36,6 +38,7 @@ impl Left {
         match self {
             Self::Time => format!("{title} (ms)"),
             Self::Count => title.to_owned(),
+            Self::Rate => format!("{title} (GB/s)"),
         }
     }
 }

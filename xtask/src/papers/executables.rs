@@ -5,20 +5,23 @@ use std::{cell::OnceCell, path::PathBuf};
 use anyhow::Context;
 use serde::de::DeserializeOwned;
 
+use super::Extent;
 use crate::{
-    bench_rivals,
-    shell::{output, program},
+    bench_rivals, debian, project,
+    shell::{cargo, output, program, run},
 };
 
-/// A folder of release executables and libraries; they are built when they are first needed.
+/// A folder of executables and libraries; they are built when they are first needed.
 pub(super) struct Executables {
+    extent: Extent,
     folder: OnceCell<PathBuf>,
 }
 
 impl Executables {
     /// Those in `built`, if they need not be built.
-    pub(super) fn new(built: Option<&PathBuf>) -> Self {
+    pub(super) fn new(extent: Extent, built: Option<&PathBuf>) -> Self {
         Self {
+            extent,
             folder: built.cloned().map_or_else(OnceCell::new, OnceCell::from),
         }
     }
@@ -31,6 +34,15 @@ impl Executables {
     /// The rows of JSON that the command prints.
     pub(super) fn ropewalk<R: DeserializeOwned>(&self, words: &str) -> anyhow::Result<Vec<R>> {
         self.rows("ropewalk", words)
+    }
+
+    /// The rows of the JSON array that `ropewalk bench rpc` prints.
+    pub(super) fn bench_rpc<R: DeserializeOwned>(&self, words: &[&str]) -> anyhow::Result<Vec<R>> {
+        let path = self.folder()?.join("ropewalk");
+        let words = [&["bench", "rpc", "--json"], words].concat();
+        eprintln!("==> ropewalk {}", words.join(" "));
+        let text = output(program(&path.to_string_lossy(), &words))?;
+        serde_json::from_str(&text).context("ropewalk bench rpc printed no array of rows")
     }
 
     fn rows<R: DeserializeOwned>(&self, name: &str, words: &str) -> anyhow::Result<Vec<R>> {
@@ -46,9 +58,26 @@ impl Executables {
         match self.folder.get() {
             Some(folder) => Ok(folder),
             None => {
-                let built = bench_rivals::build()?;
+                let built = build(self.extent)?;
                 Ok(self.folder.get_or_init(|| built))
             }
+        }
+    }
+}
+
+/// Few points show that all works, for which the executables of the tests are good enough: nothing is built twice.
+fn build(extent: Extent) -> anyhow::Result<PathBuf> {
+    match extent {
+        Extent::Quick => {
+            debian::provide()?;
+            run(cargo(&["build", "--workspace", "--all-features", "--locked"]))?;
+            Ok(project::target()?.join("debug"))
+        }
+        Extent::Full => {
+            let built = bench_rivals::build()?;
+            let words = ["build", "--release", "--locked", "-p", "ropewalk-cli", "--features", "ofi"];
+            run(cargo(&words))?;
+            Ok(built)
         }
     }
 }

@@ -93,6 +93,8 @@ fn of_one_size(origin: &mut Origin, pace: &Pace, memory: Memory, size: usize) ->
         size: Some(size as u64),
         in_flight: Some(1),
         value: measured.value,
+        least: Some(measured.least),
+        most: Some(measured.most),
         unit: Unit::GigabytesPerSecond,
         floor: measured.floor,
     })

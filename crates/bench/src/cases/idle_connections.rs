@@ -19,11 +19,8 @@ use crate::{
 pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace, rows: &mut Rows) -> anyhow::Result<()> {
     let mut origin = Origin::start(key, provider)?;
     let target = origin.target().clone();
-    let connections = match provider {
-        Provider::Ofi(_) => CONNECTIONS_OFI,
-        Provider::Auto | Provider::Shm | Provider::Tcp | Provider::TcpEncrypted => CONNECTIONS,
-    };
-    let _crowd = Process::crowd(key, provider, connections, &target)?;
+    let connections = provider.connections_max().min(CONNECTIONS);
+    let _crowd = Process::crowd(key, provider, 0..connections, &target)?;
     // Until what connecting has left to do is done.
     idle(&mut origin, pace.idle / 4);
     let before = origin.ask::<Usage>(&())?;
@@ -37,6 +34,8 @@ pub(super) fn watched(key: &JobKey, provider: &Provider, pace: &Pace, rows: &mut
         size: None,
         in_flight: Some(u64::from(connections)),
         value: used.as_secs_f64() / start.elapsed().as_secs_f64() * 100.0,
+        least: None,
+        most: None,
         unit: Unit::Percent,
         floor: Some(0.0),
     });
@@ -56,5 +55,3 @@ fn idle(origin: &mut Origin, time: Duration) {
 }
 
 const CONNECTIONS: u32 = 1000;
-/// Each endpoint takes tens of megabytes at libfabric.
-const CONNECTIONS_OFI: u32 = 30;

@@ -144,6 +144,8 @@ fn row(origin: &Origin, case: Case, mode: &str, in_flight: u64, unit: Unit, meas
         size: None,
         in_flight: Some(in_flight),
         value: measured.value,
+        least: Some(measured.least),
+        most: Some(measured.most),
         unit,
         floor: measured.floor,
     }

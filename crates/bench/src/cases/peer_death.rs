@@ -47,6 +47,8 @@ pub(super) fn killed(key: &JobKey, provider: &Provider, pace: &Pace, rows: &mut 
             size: Some(touched),
             in_flight: Some(IN_FLIGHT as u64),
             value: measured.value,
+            least: Some(measured.least),
+            most: Some(measured.most),
             unit: Unit::Milliseconds,
             floor: measured.floor,
         });
@@ -65,6 +67,8 @@ pub(super) fn stopped(key: &JobKey, provider: &Provider, rows: &mut Rows) -> any
         size: None,
         in_flight: Some(IN_FLIGHT as u64),
         value: milliseconds(took),
+        least: None,
+        most: None,
         unit: Unit::Milliseconds,
         floor: None,
     });

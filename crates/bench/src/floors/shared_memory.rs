@@ -88,6 +88,21 @@ impl SharedMemory {
         unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr(), into.as_mut_ptr(), into.len()) };
     }
 
+    /// Copies all of the memory, one piece after the other, to the same place.
+    pub(crate) fn copy_in_pieces(&self, piece: &mut [u8]) {
+        let mut done = 0;
+        while done < self.length {
+            let length = piece.len().min(self.length - done);
+            // SAFETY: `length` bytes from `done` on are inside the mapping, and inside `piece`, which is exclusive
+            // memory of this process. Nobody writes the shared one meanwhile, as for `copy_to`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.start.as_ptr().add(done), piece.as_mut_ptr(), length)
+            };
+            std::hint::black_box(&mut *piece);
+            done += length;
+        }
+    }
+
     /// Makes a robust mutex of the memory and locks it, for as long as this thread lives.
     pub(crate) fn lock_robust(&self) -> io::Result<()> {
         let mutex = self.mutex();

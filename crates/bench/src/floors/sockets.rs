@@ -127,6 +127,18 @@ impl<S: Read + Write> Asking<S> {
         self.socket.read_exact(into)
     }
 
+    /// Asks for `length` bytes and receives them in pieces, one after the other, at the same place.
+    pub(crate) fn pull_in_pieces(&mut self, length: usize, piece: &mut [u8]) -> io::Result<()> {
+        self.socket.write_all(&(length as u64).to_le_bytes())?;
+        let mut left = length;
+        while left > 0 {
+            let next = left.min(piece.len());
+            self.socket.read_exact(&mut piece[..next])?;
+            left -= next;
+        }
+        Ok(())
+    }
+
     /// Waits until the other end is closed.
     pub(crate) fn wait_for_end(&mut self) -> io::Result<()> {
         match self.socket.read(&mut [0]) {
@@ -268,6 +280,8 @@ mod tests {
                 let mut bytes = vec![0; length];
                 asking.pull(&mut bytes).unwrap();
                 assert!(bytes.iter().all(|byte| *byte == 1));
+                let mut piece = vec![0; 1 << 12];
+                asking.pull_in_pieces(length, &mut piece).unwrap();
             }
             drop(asking);
             served.join().unwrap().unwrap();
