@@ -2,27 +2,40 @@
 //! page in `docs/papers`.
 
 mod chart;
+mod checkpoints;
 mod model;
 mod page;
 mod points;
 mod recovery;
 mod reduction;
+mod rehearsals;
 
-use std::{fs, path::PathBuf};
+use std::{
+    cell::OnceCell,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 
-use crate::project;
+use crate::{
+    openfoam::{self, Build, PaperCase},
+    project,
+    shell::{cargo, run},
+};
 
 /// The choice of tables and figures.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only this one, such as 003-figure6
+    /// Only this one, such as 003-figure6, or all of a paper, such as 003
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Few points, in less than a minute; tables and pictures go to target/papers, and pages stay as they are
     #[arg(long)]
     quick: bool,
+    /// The folder of `ropewalk`, and maybe of the function object of OpenFOAM, if they are not to be built
+    #[arg(long, value_name = "DIR")]
+    built: Option<PathBuf>,
 }
 
 impl Options {
@@ -31,6 +44,7 @@ impl Options {
         Self {
             only: None,
             quick: true,
+            built: None,
         }
     }
 }
@@ -44,7 +58,7 @@ struct Entry {
     source: Source,
     /// It has a picture of its name beside its page.
     has_picture: bool,
-    make: fn(Extent) -> anyhow::Result<Made>,
+    make: fn(&Setup) -> anyhow::Result<Made>,
 }
 
 /// The origin of its numbers.
@@ -54,6 +68,14 @@ enum Source {
     Simulated,
     /// The simulator, beside counts of real processes.
     SimulatedAndCounted,
+    /// Real programs.
+    Measured,
+    /// Runs in virtual time, with failures at random and the measured times of real programs.
+    Rehearsed,
+    /// The same, beside real programs.
+    RehearsedAndMeasured,
+    /// Formulas.
+    Computed,
 }
 
 impl Source {
@@ -61,6 +83,10 @@ impl Source {
         match self {
             Self::Simulated => "Simulated.",
             Self::SimulatedAndCounted => "Simulated, beside counts of real processes.",
+            Self::Measured => "Measured.",
+            Self::Rehearsed => "Rehearsed in virtual time with measured times.",
+            Self::RehearsedAndMeasured => "Rehearsed in virtual time with measured times, and measured.",
+            Self::Computed => "Computed.",
         }
     }
 }
@@ -70,6 +96,75 @@ impl Source {
 enum Extent {
     Full,
     Quick,
+}
+
+/// The means to make them.
+struct Setup {
+    extent: Extent,
+    built: Option<PathBuf>,
+    ropewalk: OnceCell<PathBuf>,
+    function_object: OnceCell<PathBuf>,
+    /// The cases of OpenFOAM, measured once for all tables and figures.
+    cases: OnceCell<Vec<PaperCase>>,
+}
+
+impl Setup {
+    fn new(options: &Options) -> Self {
+        Self {
+            extent: match options.quick {
+                true => Extent::Quick,
+                false => Extent::Full,
+            },
+            built: options.built.clone(),
+            ropewalk: OnceCell::new(),
+            function_object: OnceCell::new(),
+            cases: OnceCell::new(),
+        }
+    }
+
+    /// The executable.
+    fn ropewalk(&self) -> anyhow::Result<&Path> {
+        if let Some(built) = self.ropewalk.get() {
+            return Ok(built);
+        }
+        let folder = match (&self.built, self.extent) {
+            (Some(built), _) => std::path::absolute(built)?,
+            (None, Extent::Full) => {
+                run(cargo(&["build", "--release", "--locked", "-p", "ropewalk-cli"]))?;
+                project::target()?.join("release")
+            }
+            (None, Extent::Quick) => {
+                run(cargo(&["build", "--locked", "-p", "ropewalk-cli"]))?;
+                project::target()?.join("debug")
+            }
+        };
+        Ok(self.ropewalk.get_or_init(|| folder.join("ropewalk")))
+    }
+
+    /// The function object of OpenFOAM.
+    fn function_object(&self) -> anyhow::Result<&Path> {
+        if let Some(library) = self.function_object.get() {
+            return Ok(library);
+        }
+        let there = self
+            .built
+            .as_ref()
+            .map(|built| built.join(ropewalk_openfoam::LIBRARY));
+        let library = match (there.filter(|library| library.exists()), self.extent) {
+            (Some(library), _) => library.canonicalize()?,
+            (None, Extent::Full) => openfoam::build(Build::Release)?,
+            (None, Extent::Quick) => openfoam::build(Build::Dev)?,
+        };
+        Ok(self.function_object.get_or_init(|| library))
+    }
+
+    fn cases(&self) -> anyhow::Result<&[PaperCase]> {
+        if let Some(cases) = self.cases.get() {
+            return Ok(cases);
+        }
+        let cases = openfoam::measure(self.function_object()?, self.extent == Extent::Quick)?;
+        Ok(self.cases.get_or_init(|| cases))
+    }
 }
 
 /// A table or figure as it is written.
@@ -83,60 +178,95 @@ struct Made {
 /// All of them, in the order of the pages.
 const ENTRIES: &[Entry] = &[
     Entry {
+        name: "002-table2",
+        page: "checkpoints.md",
+        source: Source::Measured,
+        has_picture: false,
+        make: checkpoints::table2,
+    },
+    Entry {
+        name: "002-intervals",
+        page: "checkpoints.md",
+        source: Source::Computed,
+        has_picture: false,
+        make: checkpoints::intervals,
+    },
+    Entry {
+        name: "002-figure5",
+        page: "checkpoints.md",
+        source: Source::Measured,
+        has_picture: true,
+        make: checkpoints::figure5,
+    },
+    Entry {
+        name: "002-figure6",
+        page: "checkpoints.md",
+        source: Source::RehearsedAndMeasured,
+        has_picture: true,
+        make: checkpoints::figure6,
+    },
+    Entry {
+        name: "002-figure7",
+        page: "checkpoints.md",
+        source: Source::Rehearsed,
+        has_picture: true,
+        make: checkpoints::figure7,
+    },
+    Entry {
         name: "003-figure6",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: reduction::figure6,
+        make: |setup| reduction::figure6(setup.extent),
     },
     Entry {
         name: "003-figure7",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: reduction::figure7,
+        make: |setup| reduction::figure7(setup.extent),
     },
     Entry {
         name: "003-plans",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
-        make: reduction::plans,
+        make: |setup| reduction::plans(setup.extent),
     },
     Entry {
         name: "003-figure8",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: reduction::figure8,
+        make: |setup| reduction::figure8(setup.extent),
     },
     Entry {
         name: "003-figure9",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: reduction::figure9,
+        make: |setup| reduction::figure9(setup.extent),
     },
     Entry {
         name: "003-table1",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
-        make: model::table1,
+        make: |setup| model::table1(setup.extent),
     },
     Entry {
         name: "003-table2",
         page: "reduction.md",
         source: Source::SimulatedAndCounted,
         has_picture: false,
-        make: recovery::table2,
+        make: |setup| recovery::table2(setup.extent),
     },
     Entry {
         name: "003-formulas",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
-        make: model::formulas,
+        make: |setup| model::formulas(setup.extent),
     },
 ];
 
@@ -148,20 +278,22 @@ const PAGES: &str = "docs/papers";
 /// # Errors
 /// If there is none of that name, one cannot be made, or its page has no place for it.
 pub(crate) fn papers(options: &Options) -> anyhow::Result<()> {
-    let is_chosen = |entry: &&Entry| options.only.as_ref().is_none_or(|only| only == entry.name);
+    let is_chosen = |entry: &&Entry| {
+        options.only.as_ref().is_none_or(|only| {
+            let rest = entry.name.strip_prefix(only.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        })
+    };
     let chosen: Vec<_> = ENTRIES.iter().filter(is_chosen).collect();
     if chosen.is_empty() {
         let names: Vec<_> = ENTRIES.iter().map(|entry| entry.name).collect();
         bail!("there is no such table or figure: there are {}", names.join(", "));
     }
-    let extent = match options.quick {
-        true => Extent::Quick,
-        false => Extent::Full,
-    };
+    let setup = Setup::new(options);
     for entry in chosen {
         eprintln!("==> {}", entry.name);
-        let made = (entry.make)(extent).with_context(|| entry.name)?;
-        write(entry, &made, extent)?;
+        let made = (entry.make)(&setup).with_context(|| entry.name)?;
+        write(entry, &made, setup.extent)?;
     }
     Ok(())
 }

@@ -14,19 +14,33 @@ pub(super) struct Panel {
     pub(super) lines: Vec<Line>,
 }
 
-/// A line of seconds over a quantity.
+/// A line of values over a quantity.
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Draws panels. The axis of times is the same in all: equal lengths are equal factors.
-pub(super) fn draw(title: &str, panels: &[Panel], text_of: fn(f64) -> String) -> String {
+/// The unit of the axis at the left.
+#[derive(Clone, Copy)]
+pub(super) struct Unit {
+    pub(super) name: &'static str,
+    /// Its number in one of the values.
+    pub(super) per_value: f64,
+}
+
+/// For values in seconds.
+pub(super) const MILLISECONDS: Unit = Unit {
+    name: "ms",
+    per_value: 1e3,
+};
+
+/// Draws panels. The axis at the left is the same in all: equal lengths are equal factors.
+pub(super) fn draw(title: &str, panels: &[Panel], unit: Unit, text_of: fn(f64) -> String) -> String {
     let rows = panels.len().div_ceil(2) as f64;
     let height = LEGEND + rows * PANEL_HEIGHT;
     let mut picture = Picture::new(height, title);
     let times = panels.iter().flat_map(|panel| &panel.lines);
-    let times = times.flat_map(|line| line.points.iter().map(|(_, time)| *time * 1e3));
+    let times = times.flat_map(|line| line.points.iter().map(|(_, time)| *time * unit.per_value));
     let (least, most) = times.fold((f64::INFINITY, 0.0_f64), |(least, most), time| {
         (least.min(time), most.max(time))
     });
@@ -43,14 +57,20 @@ pub(super) fn draw(title: &str, panels: &[Panel], text_of: fn(f64) -> String) ->
         let y = Axis::logarithmic((least / 1.2, most * 1.2), (frame.bottom, frame.top));
         let ticks: Vec<_> = y.ticks().into_iter().map(|value| (value, label(value))).collect();
         picture.left_axis(frame, y, &ticks, "");
-        let heading = format!("{} (ms)", panel.title);
+        let heading = format!("{} ({})", panel.title, unit.name);
         picture.text((frame.left, frame.top - 12.0), Anchor::Start, &heading);
-        draw_panel(&mut picture, panel, frame, y, text_of);
+        draw_panel(&mut picture, panel, frame, (y, unit), text_of);
     }
     picture.finish()
 }
 
-fn draw_panel(picture: &mut Picture, panel: &Panel, frame: Frame, y: Axis, text_of: fn(f64) -> String) {
+fn draw_panel(
+    picture: &mut Picture,
+    panel: &Panel,
+    frame: Frame,
+    (y, unit): (Axis, Unit),
+    text_of: fn(f64) -> String,
+) {
     let mut values: Vec<f64> = panel
         .lines
         .iter()
@@ -78,10 +98,11 @@ fn draw_panel(picture: &mut Picture, panel: &Panel, frame: Frame, y: Axis, text_
         let places: Vec<_> = line
             .points
             .iter()
-            .map(|(at, time)| (x.place(*at), y.place(time * 1e3)))
+            .map(|(at, time)| (x.place(*at), y.place(time * unit.per_value)))
             .collect();
         picture.curve(&class, &places);
-        for place in places {
+        // Of many points the line is enough.
+        for place in places.iter().copied().filter(|_| places.len() <= DISCS_MAX) {
             picture.disc(&class, place, 3.0);
         }
     }
@@ -101,5 +122,7 @@ fn legend(picture: &mut Picture, panels: &[Panel]) {
 
 const LEGEND: f64 = 40.0;
 const PANEL_HEIGHT: f64 = 340.0;
+/// The most points of a line that are drawn as discs.
+const DISCS_MAX: usize = 60;
 /// The most values that are named below a panel.
 const TICKS_MAX: usize = 7;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     Extent, Made,
-    chart::{self, Line, Panel},
+    chart::{self, Line, MILLISECONDS, Panel},
     points::{HOSTS, Load, Point, Policy, Times, drawn, on_all_processors, ours, seconds, simulated},
 };
 
@@ -60,6 +60,7 @@ pub(super) fn figure6(extent: Extent) -> anyhow::Result<Made> {
         picture: Some(chart::draw(
             "reductions on hosts of their own",
             &panels,
+            MILLISECONDS,
             length_or_count,
         )),
     })
@@ -171,6 +172,7 @@ pub(super) fn figure9(extent: Extent) -> anyhow::Result<Made> {
         picture: Some(chart::draw(
             "reductions beside other programs",
             &panels,
+            MILLISECONDS,
             length_or_count,
         )),
     })
@@ -217,7 +219,7 @@ fn under_load(
     }
     Ok(Made {
         text: format!("{summary}{text}"),
-        picture: Some(chart::draw(title, &panels, length_or_count)),
+        picture: Some(chart::draw(title, &panels, MILLISECONDS, length_or_count)),
     })
 }
 
