@@ -258,7 +258,9 @@ impl Bench<'_> {
                 "{} is too short to measure its saves",
                 self.study.name
             );
-            let moment = began + Duration::from_secs_f64(1.0 + mean * (count as f64 + 0.5));
+            // In the middle of a step, when all the steps before it are done.
+            let begun = solver.await_steps_or_end(count + 1, &mut running)?;
+            let moment = begun.unwrap_or(began) + Duration::from_secs_f64(mean / 2.0);
             ensure!(
                 running.kill_at(moment, &mut random)?,
                 "{} has ended before its saves were measured",

@@ -89,13 +89,12 @@ pub(super) const STUDIES_OF_PAPER: [Study; 3] = [
 /// The same in seconds.
 pub(super) const SHORT: [Study; 3] = [
     Study {
-        cells: 1.0,
-        control: "endTime 0.2;",
+        control: "deltaT 0.0028; endTime 0.084;",
         ..STUDIES[0]
     },
     Study {
-        cells: 0.5,
-        control: "endTime 0.001;",
+        cells: 0.73,
+        control: "endTime 0.0006;",
         ..STUDIES[1]
     },
     Study {
