@@ -38,6 +38,7 @@ pub(crate) struct Arguments {
 
 /// The run that is planned or rehearsed.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("failure rate").args(["mtbf", "failures"]).required(true))]
 pub(super) struct RunArguments {
     /// How long a save takes: seconds, or a time such as 500ms, 10m, 1h30m or 2d, as all times here
     #[arg(long, value_name = "TIME", value_parser = seconds)]
@@ -50,7 +51,7 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value_t = 0.0)]
     commit: f64,
     /// The mean time between failures
-    #[arg(long, value_name = "TIME", value_parser = seconds, required_unless_present = "failures")]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     mtbf: Option<f64>,
     /// A log of failures, from which the mean time between failures follows: one time a line, as RFC 3339 or in seconds
     /// since 1970, or what `sacct --parsable2 --format=JobID,State,End` writes, whose rows with NODE_FAIL count
@@ -58,8 +59,7 @@ pub(super) struct RunArguments {
         long,
         value_name = "FILE",
         value_parser = failures::read,
-        value_hint = clap::ValueHint::FilePath,
-        conflicts_with = "mtbf"
+        value_hint = clap::ValueHint::FilePath
     )]
     failures: Option<MtbfEstimate>,
     /// How long a save takes that some failures leave nothing of, as one that stays on its own host; --save is
