@@ -194,7 +194,7 @@ fn compared(setup: &Setup, names: &[&str]) -> anyhow::Result<(String, Vec<Panel>
         if !left_out.is_empty() {
             writeln!(
                 text,
-                "\nNot rehearsed for {}, {}: MTBFs of {}, since a restart takes {:.2} s.",
+                "\nNot rehearsed for {}, {}: MTBFs of {}.\nA restart takes {:.2} s.",
                 paper.name,
                 ranks(case),
                 left_out.join(" and "),
@@ -231,7 +231,7 @@ fn table(columns: &[(String, Times)]) -> anyhow::Result<String> {
         .fold(0.0, f64::max);
     writeln!(
         table,
-        "\nMeans of rehearsed runs; with 95 % confidence those of the rules are right within {:.1} %. \
+        "\nMeans of rehearsed runs. The 95 % confidence intervals of the rules are ± {:.1} % or less.\n\
          In parentheses: expected, by exact sums.",
         100.0 * widest
     )?;
@@ -256,10 +256,10 @@ fn killed(setup: &Setup) -> anyhow::Result<String> {
         setup.extent == Extent::Quick,
     )?;
     let mut text = format!(
-        "\nThe solver itself, serial, {:.1} s without saves and failures, killed at an MTBF of {:.2} s (the paper's \
-         {MTBF_OF_KILLS}), one run of each:\n\n\
+        "\nThe solver itself, serial, one run of each, killed at an MTBF of {:.2} s (the paper's {MTBF_OF_KILLS}).\n\
+         Without saves and failures it takes {:.1} s:\n\n\
          | | measured | failures | by the model, for these failures | expected of many runs |\n|---|---|---|---|---|\n",
-        killed.undisturbed, killed.mtbf
+        killed.mtbf, killed.undisturbed
     );
     for row in &killed.rows {
         let name = row.every.map_or_else(
