@@ -147,6 +147,15 @@ pub(crate) fn provide() -> anyhow::Result<()> {
     provide_all(PACKAGES)
 }
 
+/// Sees to it that OpenFOAM is there, with what compiles its function object.
+///
+/// # Errors
+/// As [`provide`].
+pub(crate) fn provide_openfoam() -> anyhow::Result<()> {
+    let needed = |package: &&Package| ["bzip2", "g++", "openfoam", "openmpi-bin"].contains(&package.name);
+    provide_missing(missing(PACKAGES).into_iter().filter(needed).collect())
+}
+
 /// Sees to it that OpenFOAM's examples are there.
 ///
 /// # Errors
@@ -156,7 +165,10 @@ pub(crate) fn provide_examples() -> anyhow::Result<()> {
 }
 
 fn provide_all(packages: &'static [Package]) -> anyhow::Result<()> {
-    let missing = missing(packages);
+    provide_missing(missing(packages))
+}
+
+fn provide_missing(missing: Vec<&'static Package>) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
@@ -174,7 +186,8 @@ fn provide_all(packages: &'static [Package]) -> anyhow::Result<()> {
     run(apt_get(
         &[&["install", "--yes", "--no-install-recommends"], &names[..]].concat(),
     ))?;
-    match self::missing(packages).first() {
+    let fails = |package: &&&Package| !succeeds(program(package.probe[0], &package.probe[1..]));
+    match missing.iter().find(fails) {
         Some(package) => bail!(
             "{} is installed, but `{}` fails",
             package.name,

@@ -2,6 +2,7 @@
 //! page in `docs/papers`.
 
 mod chart;
+mod checkpoints;
 mod executables;
 mod model;
 mod page;
@@ -9,25 +10,27 @@ mod points;
 mod process_management;
 mod recovery;
 mod reduction;
+mod rehearsals;
 mod rpc;
+mod setup;
 
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 
 use crate::project;
-use executables::Executables;
+use setup::Setup;
 
 /// The choice of tables and figures.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only this one, such as 003-figure6
+    /// Only this one, such as 003-figure6, or all of a paper, such as 003
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Few points, in less than a minute; tables and pictures go to target/papers, and pages stay as they are
     #[arg(long)]
     quick: bool,
-    /// The folder of ropewalk, ropewalk-rivals and the libraries, if they are not to be built
+    /// The folder of the executables and libraries, if they are not to be built
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
 }
@@ -52,16 +55,7 @@ struct Entry {
     source: Source,
     /// It has a picture of its name beside its page.
     has_picture: bool,
-    make: Make,
-}
-
-/// How it is made.
-#[derive(Clone, Copy)]
-enum Make {
-    /// By this program itself.
-    Here(fn(Extent) -> anyhow::Result<Made>),
-    /// By executables that measure.
-    By(fn(Extent, &Executables) -> anyhow::Result<Made>),
+    make: fn(&Setup) -> anyhow::Result<Made>,
 }
 
 /// The origin of its numbers.
@@ -75,6 +69,12 @@ enum Source {
     Measured,
     /// Real processes on this machine, and the simulator beyond.
     MeasuredAndSimulated,
+    /// Runs in virtual time, with failures at random and the measured times of real programs.
+    Rehearsed,
+    /// The same, beside real programs.
+    RehearsedAndMeasured,
+    /// Formulas.
+    Computed,
 }
 
 impl Source {
@@ -84,6 +84,9 @@ impl Source {
             Self::SimulatedAndCounted => "Simulated, beside counts of real processes.",
             Self::Measured => "Measured.",
             Self::MeasuredAndSimulated => "Measured; the larger jobs are simulated.",
+            Self::Rehearsed => "Rehearsed in virtual time with measured times.",
+            Self::RehearsedAndMeasured => "Rehearsed in virtual time with measured times, and measured.",
+            Self::Computed => "Computed.",
         }
     }
 }
@@ -110,112 +113,147 @@ const ENTRIES: &[Entry] = &[
         page: "process-management.md",
         source: Source::MeasuredAndSimulated,
         has_picture: true,
-        make: Make::By(process_management::figure2),
+        make: |setup| process_management::figure2(setup.extent, &setup.executables),
     },
     Entry {
         name: "001-figure3",
         page: "process-management.md",
         source: Source::Measured,
         has_picture: true,
-        make: Make::By(process_management::figure3),
+        make: |setup| process_management::figure3(setup.extent, &setup.executables),
     },
     Entry {
         name: "001-figure4",
         page: "process-management.md",
         source: Source::Measured,
         has_picture: true,
-        make: Make::By(process_management::figure4),
+        make: |setup| process_management::figure4(setup.extent, &setup.executables),
     },
     Entry {
         name: "001-figure5",
         page: "process-management.md",
         source: Source::Measured,
         has_picture: true,
-        make: Make::By(process_management::figure5),
+        make: |setup| process_management::figure5(setup.extent, &setup.executables),
+    },
+    Entry {
+        name: "002-table2",
+        page: "checkpoints.md",
+        source: Source::Measured,
+        has_picture: false,
+        make: checkpoints::table2,
+    },
+    Entry {
+        name: "002-intervals",
+        page: "checkpoints.md",
+        source: Source::Computed,
+        has_picture: false,
+        make: checkpoints::intervals,
+    },
+    Entry {
+        name: "002-figure5",
+        page: "checkpoints.md",
+        source: Source::Measured,
+        has_picture: true,
+        make: checkpoints::figure5,
+    },
+    Entry {
+        name: "002-figure6",
+        page: "checkpoints.md",
+        source: Source::RehearsedAndMeasured,
+        has_picture: true,
+        make: checkpoints::figure6,
+    },
+    Entry {
+        name: "002-figure7",
+        page: "checkpoints.md",
+        source: Source::Rehearsed,
+        has_picture: true,
+        make: checkpoints::figure7,
     },
     Entry {
         name: "003-figure6",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: Make::Here(reduction::figure6),
+        make: |setup| reduction::figure6(setup.extent),
     },
     Entry {
         name: "003-figure7",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: Make::Here(reduction::figure7),
+        make: |setup| reduction::figure7(setup.extent),
     },
     Entry {
         name: "003-plans",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
-        make: Make::Here(reduction::plans),
+        make: |setup| reduction::plans(setup.extent),
     },
     Entry {
         name: "003-figure8",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: Make::Here(reduction::figure8),
+        make: |setup| reduction::figure8(setup.extent),
     },
     Entry {
         name: "003-figure9",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: true,
-        make: Make::Here(reduction::figure9),
+        make: |setup| reduction::figure9(setup.extent),
     },
     Entry {
         name: "003-table1",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
-        make: Make::Here(model::table1),
+        make: |setup| model::table1(setup.extent),
     },
     Entry {
         name: "003-table2",
         page: "reduction.md",
         source: Source::SimulatedAndCounted,
         has_picture: false,
-        make: Make::Here(recovery::table2),
+        make: |setup| recovery::table2(setup.extent),
     },
     Entry {
         name: "003-formulas",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
-        make: Make::Here(model::formulas),
+        make: |setup| model::formulas(setup.extent),
     },
     Entry {
         name: "004-table1",
         page: "rpc.md",
         source: Source::Measured,
         has_picture: false,
-        make: Make::By(rpc::table1),
+        make: |setup| rpc::table1(setup.extent, &setup.executables),
     },
     Entry {
         name: "004-figure4",
         page: "rpc.md",
         source: Source::Measured,
         has_picture: true,
-        make: Make::By(rpc::figure4),
+        make: |setup| rpc::figure4(setup.extent, &setup.executables),
     },
     Entry {
         name: "004-figure5",
         page: "rpc.md",
         source: Source::Measured,
         has_picture: true,
-        make: Make::By(rpc::figure5),
+        make: |setup| rpc::figure5(setup.extent, &setup.executables),
     },
     Entry {
         name: "004-encoding",
         page: "rpc.md",
         source: Source::Measured,
         has_picture: false,
-        make: Make::By(rpc::encoding),
+        make: |setup| rpc::encoding(setup.extent, &setup.executables),
     },
 ];
 
@@ -227,25 +265,22 @@ const PAGES: &str = "docs/papers";
 /// # Errors
 /// If there is none of that name, one cannot be made, or its page has no place for it.
 pub(crate) fn papers(options: &Options) -> anyhow::Result<()> {
-    let is_chosen = |entry: &&Entry| options.only.as_ref().is_none_or(|only| only == entry.name);
+    let is_chosen = |entry: &&Entry| {
+        options.only.as_ref().is_none_or(|only| {
+            let rest = entry.name.strip_prefix(only.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        })
+    };
     let chosen: Vec<_> = ENTRIES.iter().filter(is_chosen).collect();
     if chosen.is_empty() {
         let names: Vec<_> = ENTRIES.iter().map(|entry| entry.name).collect();
         bail!("there is no such table or figure: there are {}", names.join(", "));
     }
-    let extent = match options.quick {
-        true => Extent::Quick,
-        false => Extent::Full,
-    };
-    let executables = Executables::new(extent, options.built.as_ref());
+    let setup = Setup::new(options);
     for entry in chosen {
         eprintln!("==> {}", entry.name);
-        let made = match entry.make {
-            Make::Here(make) => make(extent),
-            Make::By(make) => make(extent, &executables),
-        };
-        let made = made.with_context(|| entry.name)?;
-        write(entry, &made, extent)?;
+        let made = (entry.make)(&setup).with_context(|| entry.name)?;
+        write(entry, &made, setup.extent)?;
     }
     Ok(())
 }

@@ -35,6 +35,7 @@
 mod advisor;
 mod costs;
 mod equal_steps;
+mod failure_log;
 mod generation;
 mod interval;
 mod journal;
@@ -47,12 +48,14 @@ mod redistribution;
 mod rehearsal;
 mod state_plan;
 mod supervision;
+mod timestamp;
 mod two_levels;
 mod two_levels_in_steps;
 mod uploads;
 
 pub use advisor::{Advice, Advisor, AdvisorOptions, FastLevel, Level, MTBF_AT_FIRST, Mtbf};
 pub use costs::{Costs, CostsError};
+pub use failure_log::{FailureLog, FailureLogError, MtbfEstimate};
 pub use generation::{
     Choice, Held, Holdings, KEEP_MIN, Restarts, choose, choose_any, of_other_ranks, retirable,
 };

@@ -1,5 +1,6 @@
 //! `ropewalk plan`: when to save, and what that costs.
 
+mod failures;
 mod picture;
 
 use std::{
@@ -10,11 +11,12 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use ropewalk_checkpoint::{
-    Costs, FixedSeconds, FixedSteps, Nearest, Paper, Plan, Policy, Rate, TwoLevels, TwoLevelsInSteps,
-    daly_first_order, daly_higher_order, young,
+    Costs, FixedSeconds, FixedSteps, MtbfEstimate, Nearest, Paper, Plan, Policy, Rate, TwoLevels,
+    TwoLevelsInSteps, daly_first_order, daly_higher_order, young,
 };
 use serde::Serialize;
 
+use self::failures::FromLog;
 use super::{
     output_file::OutputFile,
     times::{part, seconds, shown, with_seconds},
@@ -36,6 +38,7 @@ pub(crate) struct Arguments {
 
 /// The run that is planned or rehearsed.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("failure rate").args(["mtbf", "failures"]).required(true))]
 pub(super) struct RunArguments {
     /// How long a save takes: seconds, or a time such as 500ms, 10m, 1h30m or 2d, as all times here
     #[arg(long, value_name = "TIME", value_parser = seconds)]
@@ -49,7 +52,16 @@ pub(super) struct RunArguments {
     commit: f64,
     /// The mean time between failures
     #[arg(long, value_name = "TIME", value_parser = seconds)]
-    mtbf: f64,
+    mtbf: Option<f64>,
+    /// A log of failures, from which the mean time between failures follows: one time a line, as RFC 3339 or in seconds
+    /// since 1970, or what `sacct --parsable2 --format=JobID,State,End` writes, whose rows with NODE_FAIL count
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_parser = failures::read,
+        value_hint = clap::ValueHint::FilePath
+    )]
+    failures: Option<MtbfEstimate>,
     /// How long a save takes that some failures leave nothing of, as one that stays on its own host; --save is
     /// then one that survives all
     #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "commit")]
@@ -79,7 +91,7 @@ pub(super) struct RunArguments {
 
 impl RunArguments {
     pub(super) fn costs(&self) -> anyhow::Result<Costs> {
-        let costs = Costs::new(self.save, self.restore.unwrap_or(self.save), self.mtbf)?;
+        let costs = Costs::new(self.save, self.restore.unwrap_or(self.save), self.mtbf()?)?;
         Ok(costs.written_in_background(self.commit)?)
     }
 
@@ -97,7 +109,7 @@ impl RunArguments {
                 part
             }
             (None, Some(host_mtbf)) => {
-                (1.0 - self.mtbf / positive("--host-mtbf", host_mtbf)?).clamp(0.0, 1.0)
+                (1.0 - self.mtbf()? / positive("--host-mtbf", host_mtbf)?).clamp(0.0, 1.0)
             }
             (None, None) => bail!("--fast-save wants --fast-covers PART or --host-mtbf SECONDS too"),
         };
@@ -119,7 +131,14 @@ impl RunArguments {
     }
 
     fn total(&self) -> anyhow::Result<f64> {
-        positive("--total", self.total.unwrap_or(100.0 * self.mtbf))
+        positive("--total", self.total.unwrap_or(100.0 * self.mtbf()?))
+    }
+
+    fn mtbf(&self) -> anyhow::Result<f64> {
+        let from_log = self.failures.map(|estimate| estimate.mtbf);
+        self.mtbf
+            .or(from_log)
+            .context("--mtbf TIME or --failures FILE is wanted")
     }
 
     /// How long all steps take.
@@ -136,6 +155,9 @@ struct Answer {
     /// How long after its blocking part a save protects.
     commit_s: f64,
     mtbf_s: f64,
+    /// The failures that it follows from; nothing if it was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_log: Option<FromLog>,
     /// The compute time without failures and saves.
     total_s: f64,
     /// The best time between two saves if one could save at any moment.
@@ -221,6 +243,7 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         restore_s: costs.restore(),
         commit_s: costs.commit(),
         mtbf_s: costs.mtbf(),
+        from_log: run.failures.map(|estimate| FromLog::new(&estimate, costs.save())),
         total_s: total,
         interval_s: costs.interval(),
         fast_pays,
@@ -421,6 +444,9 @@ fn show(arguments: &Arguments, answer: &Answer) -> anyhow::Result<()> {
         }
     }
     print(table)?;
+    if let Some(from_log) = &answer.from_log {
+        print(from_log.text())?;
+    }
     let recommended = answer.rows.iter().find(|row| row.policy == answer.recommended);
     if answer.fast_pays == Some(false) {
         print("Fast saves would not pay: they cost too much for the failures that they survive.")?;

@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// The guess of the mean time between failures that the learning advisor is told; by default the true one
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     told_mtbf: Option<f64>,
+    /// Also saves each so many steps, one row for each number
+    #[arg(long, value_name = "STEPS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
+    every: Vec<u64>,
     /// Write one JSON object
     #[arg(long)]
     json: bool,
@@ -120,21 +123,28 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         fast: None,
     };
     let count = (costs.interval() * steps.len() as f64 / total).max(1.0) as u64;
-    let plans = [
-        ("best plan", best),
-        ("rate", Plan::by(&Rate, &costs, &steps)),
-        ("nearest", Plan::by(&Nearest, &costs, &steps)),
-        ("paper", Plan::by(&Paper, &costs, &steps)),
+    let mut plans = vec![
+        ("best plan".to_owned(), best),
+        ("rate".to_owned(), Plan::by(&Rate, &costs, &steps)),
+        ("nearest".to_owned(), Plan::by(&Nearest, &costs, &steps)),
+        ("paper".to_owned(), Plan::by(&Paper, &costs, &steps)),
         (
-            "Young",
+            "Young".to_owned(),
             Plan::by(&FixedSeconds(young(save, mtbf)), &costs, &steps),
         ),
-        ("half as often", Plan::by(&FixedSteps(2 * count), &costs, &steps)),
         (
-            "twice as often",
+            "half as often".to_owned(),
+            Plan::by(&FixedSteps(2 * count), &costs, &steps),
+        ),
+        (
+            "twice as often".to_owned(),
             Plan::by(&FixedSteps(count.div_ceil(2)), &costs, &steps),
         ),
     ];
+    plans.extend(arguments.every.iter().map(|&every| {
+        let plan = Plan::by(&FixedSteps(every), &costs, &steps);
+        (format!("every {every} steps"), plan)
+    }));
     let options = AdvisorOptions {
         mtbf: Mtbf::Learned(told),
         save: Some(save),
@@ -147,7 +157,7 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         let expected = plan.expected_time(&costs, &steps);
         if expected * f64::from(arguments.runs) > patience {
             left_out.push(LeftOut {
-                policy: (*policy).to_owned(),
+                policy: policy.clone(),
                 expected_total_s: expected.is_finite().then_some(expected),
             });
             continue;

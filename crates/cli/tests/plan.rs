@@ -29,6 +29,30 @@ fn the_interval_is_the_papers() {
     assert!(best > 214.0 && best <= expected(&answer, "Young"));
 }
 
+/// A log of failures stands for a mean time between failures, with its uncertainty; a malformed one is refused with its
+/// line.
+#[test]
+fn a_log_of_failures_is_planned_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = |text: &str| {
+        let path = folder.path().join("failures");
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let written =
+        log("State|End\nNODE_FAIL|1970-01-01T00:00:50\nCOMPLETED|Unknown\nNODE_FAIL|1970-01-01T00:00:25\n");
+    let answer = json(&["--save", "0.6", "--failures", &written, "--total", "214"]);
+    assert_eq!(answer["mtbf_s"], 25.0);
+    assert_eq!(answer["from_log"]["failures"], 2);
+    let end = |name: &str| answer["from_log"][name].as_f64().unwrap();
+    assert!((end("mtbf_low_s") - 6.777).abs() < 1e-3 && (end("mtbf_high_s") - 987.4).abs() < 0.1);
+    let refused = plan(&["--save", "0.6", "--failures", &log("0\nsoon\n")]).code(2);
+    let told = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(told.contains("line 2: expected a time"), "{told}");
+    plan(&["--save", "0.6"]).code(2);
+    plan(&["--save", "0.6", "--mtbf", "25", "--failures", &written]).code(2);
+}
+
 /// With steps of equal length the default is as good as the best plan, and better than the paper's rule.
 #[test]
 fn steps_of_equal_length_are_planned() {

@@ -45,7 +45,7 @@ impl Build {
 /// # Errors
 /// If something is missing, or does not compile.
 pub(crate) fn build(how: Build) -> anyhow::Result<PathBuf> {
-    debian::provide()?;
+    debian::provide_openfoam()?;
     let headers = headers()?;
     let mut cargo = cargo(&["build", "--locked", "-p", "ropewalk-checkpoint-c"]);
     cargo.args(how.arguments());

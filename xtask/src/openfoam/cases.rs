@@ -4,6 +4,7 @@
 mod gaps;
 pub(super) mod make;
 mod model;
+pub(crate) mod paper;
 mod report;
 mod watch;
 
@@ -28,7 +29,7 @@ use self::{
     watch::{Observed, Watch},
 };
 
-use super::solver::{Solver, copy};
+use super::solver::{Mode, Solver, copy};
 
 /// How the cases are run.
 #[derive(clap::Args)]
@@ -82,9 +83,10 @@ pub(super) fn cases(library: &Path, options: &Options) -> anyhow::Result<()> {
         }
         let mut bench = Bench {
             study,
-            fresh: study.make(folder.path().join(study.name))?,
+            fresh: study.make(folder.path().join(study.name), Mode::Serial)?,
             library,
             times: Vec::new(),
+            effort: Effort::USUAL,
         };
         bench.compare(options, &target)?;
     }
@@ -99,6 +101,34 @@ struct Bench<'a> {
     library: &'a Path,
     /// To which its steps lead.
     times: Vec<f64>,
+    effort: Effort,
+}
+
+/// The number of measurements.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    saves: usize,
+    restarts: usize,
+    /// The seconds of computing between saves that are measured.
+    pause: f64,
+}
+
+impl Effort {
+    const USUAL: Self = Self {
+        saves: 20,
+        restarts: 6,
+        pause: 1.0,
+    };
+    const OF_PAPER: Self = Self {
+        saves: 11,
+        restarts: 3,
+        pause: 0.5,
+    };
+    const SHORT: Self = Self {
+        saves: 3,
+        restarts: 1,
+        pause: 0.1,
+    };
 }
 
 /// A run without failures and saves.
@@ -197,7 +227,7 @@ impl Bench<'_> {
     fn calibrate(&self, steps: &[f64]) -> anyhow::Result<Calibration> {
         let mean = steps.iter().sum::<f64>() / steps.len() as f64;
         // Far enough apart that one save does not wait for what another has left to the disk.
-        let every = ((PAUSE / mean).ceil() as usize).max(1);
+        let every = ((self.effort.pause / mean).ceil() as usize).max(1);
         let solver = self.copy_of("measured")?;
         let told = CaseOptions {
             every: Some(u32::try_from(every)?),
@@ -211,14 +241,15 @@ impl Bench<'_> {
             restarts: Vec::new(),
         };
         let mut failed: Option<Instant> = None;
-        while found.restarts.len() < RESTARTS {
+        while found.restarts.len() < self.effort.restarts {
             let began = Instant::now();
             let prepared = case.prepare()?;
             let mut running = solver.start_watched(Some(&prepared))?;
             let watch = Watch::begin(&solver, &mut running)?;
             let count = if failed.is_none() {
                 // What is begun again goes on from there; it too has to be killed before the end.
-                (SAVES * every).min(steps.len().saturating_sub((RESTARTS + 2) * every))
+                (self.effort.saves * every)
+                    .min(steps.len().saturating_sub((self.effort.restarts + 2) * every))
             } else {
                 every + 1
             };
@@ -227,7 +258,9 @@ impl Bench<'_> {
                 "{} is too short to measure its saves",
                 self.study.name
             );
-            let moment = began + Duration::from_secs_f64(1.0 + mean * (count as f64 + 0.5));
+            // In the middle of a step, when all the steps before it are done.
+            let begun = solver.await_steps_or_end(count + 1, &mut running)?;
+            let moment = begun.unwrap_or(began) + Duration::from_secs_f64(mean / 2.0);
             ensure!(
                 running.kill_at(moment, &mut random)?,
                 "{} has ended before its saves were measured",
@@ -356,12 +389,3 @@ impl std::fmt::Display for Spread {
         write!(formatter, "{:.3} ± {:.3}", self.0.mean, self.0.error)
     }
 }
-
-/// How often a save is measured.
-const SAVES: usize = 20;
-
-/// How often a restart is measured.
-const RESTARTS: usize = 6;
-
-/// How long it is computed between saves that are measured, in seconds.
-const PAUSE: f64 = 1.0;

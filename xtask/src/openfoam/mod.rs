@@ -10,9 +10,12 @@ mod tutorials;
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+pub(crate) use self::{
+    build::{Build, build},
+    cases::paper::{PaperCase, kill, measure},
+};
 
-use build::{Build, build};
+use anyhow::Context;
 
 /// What to do.
 #[derive(clap::Args)]

@@ -24,13 +24,15 @@ pub(super) enum Left {
     Count,
     /// Values are gigabytes a second.
     Rate,
+    /// Values are times of what a computation takes alone.
+    Ratio,
 }
 
 impl Left {
     fn shown(self, value: f64) -> f64 {
         match self {
             Self::Time => value * 1e3,
-            Self::Count | Self::Rate => value,
+            Self::Count | Self::Rate | Self::Ratio => value,
         }
     }
 
@@ -39,6 +41,7 @@ impl Left {
             Self::Time => format!("{title} (ms)"),
             Self::Count => title.to_owned(),
             Self::Rate => format!("{title} (GB/s)"),
+            Self::Ratio => format!("{title} (times the computing)"),
         }
     }
 }
@@ -120,7 +123,8 @@ fn draw_panel(picture: &mut Picture, panel: &Panel, frame: Frame, y: Axis, text_
             .map(|(at, value)| (x.place(*at), y.place(panel.left.shown(*value))))
             .collect();
         picture.curve(&class, &places);
-        for place in places {
+        // Of many points the line is enough.
+        for place in places.iter().copied().filter(|_| places.len() <= DISCS_MAX) {
             picture.disc(&class, place, 3.0);
         }
     }
@@ -142,5 +146,7 @@ fn legend(picture: &mut Picture, panels: &[Panel]) {
 const RATIO_LINEAR: f64 = 4.0;
 const LEGEND: f64 = 40.0;
 const PANEL_HEIGHT: f64 = 340.0;
+/// The most points of a line that are drawn as discs.
+const DISCS_MAX: usize = 60;
 /// The most values that are named below a panel.
 const TICKS_MAX: usize = 7;

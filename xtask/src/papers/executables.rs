@@ -54,7 +54,8 @@ impl Executables {
         text.lines().map(row).collect()
     }
 
-    fn folder(&self) -> anyhow::Result<&PathBuf> {
+    /// The folder.
+    pub(super) fn folder(&self) -> anyhow::Result<&PathBuf> {
         match self.folder.get() {
             Some(folder) => Ok(folder),
             None => {
@@ -75,7 +76,15 @@ fn build(extent: Extent) -> anyhow::Result<PathBuf> {
         }
         Extent::Full => {
             let built = bench_rivals::build()?;
-            let words = ["build", "--release", "--locked", "-p", "ropewalk-cli", "--features", "ofi"];
+            let words = [
+                "build",
+                "--release",
+                "--locked",
+                "-p",
+                "ropewalk-cli",
+                "--features",
+                "ofi",
+            ];
             run(cargo(&words))?;
             Ok(built)
         }

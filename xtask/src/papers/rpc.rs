@@ -6,8 +6,9 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use super::{
-    Executables, Extent, Made,
+    Extent, Made,
     chart::{self, Left, Line, Panel},
+    executables::Executables,
     reduction::length,
 };
 

@@ -78,9 +78,15 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
         false => None,
     };
     let Size { hosts, mbit } = options.size;
-    let most = options.interference.iter().map(|interference| interference.hosts_min());
+    let most = options
+        .interference
+        .iter()
+        .map(|interference| interference.hosts_min());
     let needed = most.max().unwrap_or_default();
-    ensure!(hosts >= needed, "this interference is with the links of {needed} hosts, not of {hosts}");
+    ensure!(
+        hosts >= needed,
+        "this interference is with the links of {needed} hosts, not of {hosts}"
+    );
     let contest = Contest {
         options,
         built,

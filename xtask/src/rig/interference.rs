@@ -54,7 +54,8 @@ impl Interference {
 
     /// Begins on a network whose links have this rate.
     pub(super) fn begin(self, network: &Network, mbit: u32) -> anyhow::Result<Disturbed<'_>> {
-        let slow = |rank: u8, direction, part: u32| network.set_rate(rank + 1, direction, (mbit / part).max(1));
+        let slow =
+            |rank: u8, direction, part: u32| network.set_rate(rank + 1, direction, (mbit / part).max(1));
         let mut flows = Vec::new();
         match self {
             Self::None => {}

@@ -68,33 +68,75 @@ pub(super) const STUDIES: [Study; 3] = [
     },
 ];
 
+/// The same with as many steps as in the paper, and meshes with which a run takes less than half a minute.
+pub(super) const STUDIES_OF_PAPER: [Study; 3] = [
+    Study {
+        control: "deltaT 0.0028; endTime 0.28;",
+        ..STUDIES[0]
+    },
+    Study {
+        cells: 1.0,
+        control: "endTime 0.002;",
+        ..STUDIES[1]
+    },
+    Study {
+        cells: 1.4,
+        control: "endTime 1.2;",
+        ..STUDIES[2]
+    },
+];
+
+/// The same in seconds.
+pub(super) const SHORT: [Study; 3] = [
+    Study {
+        control: "deltaT 0.0028; endTime 0.084;",
+        ..STUDIES[0]
+    },
+    Study {
+        cells: 0.73,
+        control: "endTime 0.0006;",
+        ..STUDIES[1]
+    },
+    Study {
+        cells: 1.0,
+        control: "endTime 0.2;",
+        ..STUDIES[2]
+    },
+];
+
 impl Study {
     /// Makes the case in a new folder.
-    pub(super) fn make(&self, case: PathBuf) -> anyhow::Result<Solver> {
+    pub(super) fn make(&self, case: PathBuf, mode: Mode) -> anyhow::Result<Solver> {
         copy_tutorial(self.source, &case)?;
         edit(&case, "system/blockMeshDict", |text| refined(text, self.cells))?;
         edit(&case, "system/controlDict", |text| {
             format!("{text}\n{}\n", self.control)
         })?;
         if self.name == "cavity" {
-            make_cube(&case)?;
+            make_cube(&case, self.cells)?;
         }
         tool(&case, "blockMesh", &[])?;
         if case.join("system/setFieldsDict").exists() {
             tool(&case, "setFields", &[])?;
         }
+        if mode != Mode::Serial {
+            let two = include_str!("../../../../bindings/openfoam/cavity/system/decomposeParDict");
+            fs::write(case.join("system/decomposeParDict"), two)?;
+            tool(&case, "decomposePar", &[])?;
+        }
         Ok(Solver {
             application: self.application,
             case,
-            mode: Mode::Serial,
+            mode,
         })
     }
 }
 
 /// Makes the cavity as deep as it is wide, as in the paper.
-fn make_cube(case: &Path) -> anyhow::Result<()> {
+fn make_cube(case: &Path, factor: f64) -> anyhow::Result<()> {
     edit(case, "system/blockMeshDict", |text| {
-        text.replace("(35 35 1)", "(35 35 35)")
+        let side = (20.0 * factor).round();
+        text.replace(&format!("({side} {side} 1)"), &format!("({side} {side} {side})"))
             .replace(" 0.1)", " 1)")
             .replace("type empty", "type wall")
     })?;

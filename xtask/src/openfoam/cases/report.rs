@@ -55,7 +55,7 @@ impl Report {
         }
     }
 
-    fn saves(&self, every: Option<usize>) -> Saves {
+    pub(super) fn saves(&self, every: Option<usize>) -> Saves {
         match every {
             Some(every) => Saves::every(every, &self.parts),
             None => Saves::advised(self.mtbf, &self.parts),
@@ -77,7 +77,7 @@ impl Report {
     }
 
     /// What a run should have taken with its failures, if the machine had been as fast as it was in this run.
-    fn replay(&self, run: &Measured) -> Outcome {
+    pub(super) fn replay(&self, run: &Measured) -> Outcome {
         let parts = self.parts.at_speed(run.speed);
         self.saves(run.every).replay(&parts, self.gaps().from(run.from))
     }
