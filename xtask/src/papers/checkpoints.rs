@@ -53,7 +53,8 @@ pub(super) fn table2(setup: &Setup) -> anyhow::Result<Made> {
 /// The intervals that follow from the paper's times, by equation 5 and by the usual formulas.
 pub(super) fn intervals(setup: &Setup) -> anyhow::Result<Made> {
     let mut text = String::from(
-        "| case, MTBF | the paper | equation 5 | Young | Daly, first order | Daly, higher order |\n|---|---|---|---|---|---|\n",
+        "| case, MTBF | the paper | equation 5 | Young | Daly, first order | Daly, higher order |\n\
+         |---|---|---|---|---|---|\n",
     );
     for row in &ROWS {
         for (mtbf, printed) in MTBFS.into_iter().zip(row.intervals) {

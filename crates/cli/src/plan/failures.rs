@@ -70,7 +70,7 @@ mod tests {
         assert_eq!((found.failures, found.mtbf), (3, 100.0));
         let text = FromLog::new(&found, 0.6).text();
         assert!(
-            text.starts_with("3 failures: an MTBF of 100.00 s (95 % confidence: 35.89 s to 825.73 s,"),
+            text.starts_with("3 failures: an MTBF of 100.00 s (95 % confidence: 35.90 s to 825.73 s,"),
             "{text}"
         );
         assert!(
