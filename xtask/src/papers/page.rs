@@ -61,7 +61,7 @@ const END: &str = "<!-- end -->";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::papers::{Made, Make, Source};
+    use crate::papers::{Made, Source};
 
     /// Only the section of that name is replaced.
     #[test]
@@ -71,12 +71,12 @@ mod tests {
             page: "a.md",
             source: Source::Simulated,
             has_picture: true,
-            make: Make::Here(|_| {
+            make: |_| {
                 Ok(Made {
                     text: String::new(),
                     picture: None,
                 })
-            }),
+            },
         };
         let page = format!("\n## A\n{BEGIN}1-a -->\nold\n{END}\n## B\n{BEGIN}1-b -->\nother\n{END}\n");
         let new = replaced(&page, &entry, &section(&entry, "| new |\n")).unwrap();

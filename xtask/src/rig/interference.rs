@@ -1,4 +1,4 @@
-//! What others do on the hosts while a collective is measured.
+//! Disturbances of the hosts while a collective is measured.
 
 use clap::ValueEnum as _;
 
