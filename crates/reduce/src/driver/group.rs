@@ -181,7 +181,7 @@ impl Group {
                 data: contributes.then_some(&encoded[..]),
                 options,
             };
-            let completion = match self.offer(&offered, completion)? {
+            let mut completion = match self.offer(&offered, completion)? {
                 Ok(waiting) => {
                     drop(encoded);
                     waiting.lend(operation.codec.memory(data));
@@ -189,21 +189,24 @@ impl Group {
                 }
                 Err(completion) => completion,
             };
-            match contributes {
-                false => {
+            let memory = contributes.then(|| ContributionMemory::new(&self.job.spare_memory, &encoded));
+            drop(encoded);
+            if kind.is_for_all() || kind.root(&self.members) == self.job.rank {
+                completion.lend(operation.codec.memory(data));
+            }
+            match memory {
+                None => {
                     completion.settle(None);
                     let length = signature.length.unwrap_or_default();
                     let begin =
                         self.begin(id, signature, length, operation.fold, options.timeout, completion)?;
                     self.job.wish(Wish::Begin(Box::new(begin)));
                 }
-                true => {
-                    let memory = ContributionMemory::new(&self.job.spare_memory, &encoded);
+                Some(memory) => {
                     let memory = memory.map_err(ReduceError::Memory)?;
                     self.contribute(id, signature, memory, operation.fold, options, completion)?;
                 }
             }
-            drop(encoded);
             Ok(Reduction::new(slot, operation.codec, self.job.rank))
         })
     }

@@ -24,6 +24,7 @@ mod lent_memory;
 mod lines;
 mod notices;
 mod outbox;
+mod own_parts;
 mod peers;
 mod procedures;
 mod progress;

@@ -185,11 +185,17 @@ impl Outbox {
     }
 }
 
-/// Says if the receiver can read the bytes by itself, and should: it copies them once, a message would three times.
+/// Says if the receiver should read the bytes by itself, straight to where it folds them: a message would be copied three
+/// times. Over a network that costs a further message, which long chunks are worth.
 fn reads_itself(engine: &mut Engine, address: &Address, bytes: &Bytes) -> bool {
     const WORTH_IT: usize = 16 << 10;
+    const WORTH_IT_OVER_NETWORK: usize = 64 << 10;
     let peer = engine.peer(address).ok().filter(|_| bytes.len() >= WORTH_IT);
-    peer.and_then(|peer| engine.provider_of(peer)) == Some("shm")
+    match peer.and_then(|peer| engine.provider_of(peer)) {
+        Some("shm") => true,
+        Some("tcp" | "unix") => bytes.len() >= WORTH_IT_OVER_NETWORK,
+        _ => false,
+    }
 }
 
 /// Says if a connection broke under a call, over which nothing can be said of its other end.

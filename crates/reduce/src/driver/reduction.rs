@@ -19,7 +19,7 @@ use thiserror::Error;
 use super::group::Protection;
 use super::{lent_memory::Loan, sites::Sites, table_calls::Waiting};
 use crate::{
-    operation::{Codec, DecodeError, ResultMemory},
+    operation::{Codec, DecodeError, Elements, ResultMemory},
     outcome::{Receipt, ReductionError},
 };
 
@@ -226,11 +226,12 @@ impl Slot {
 }
 
 /// The duty to fill a [`Slot`]; dropped without that, as by a panic, it tells the caller so.
-#[derive(Debug)]
 pub(super) struct Completion {
     slot: Option<Arc<Slot>>,
     /// The memory that the caller gets back.
     loan: Option<Loan>,
+    /// Memory of the caller for the result.
+    memory: Option<Box<dyn Elements>>,
 }
 
 impl Completion {
@@ -239,8 +240,21 @@ impl Completion {
         let completion = Self {
             slot: Some(Arc::clone(&slot)),
             loan,
+            memory: None,
         };
         (completion, slot)
+    }
+
+    /// Takes memory that the caller has no use for, for the result. To write new pages takes several times as long as
+    /// to write these.
+    pub(super) fn lend(&mut self, memory: Option<Box<dyn Elements>>) {
+        self.memory = memory;
+    }
+
+    /// The memory that was lent, if it is for a result of so many bytes.
+    pub(super) fn take_memory(&mut self, bytes: usize) -> Option<Box<dyn Elements>> {
+        let mut memory = self.memory.take()?;
+        (memory.bytes_mut().len() == bytes).then_some(memory)
     }
 
     /// Says if nobody needs what the caller gets back.
@@ -282,6 +296,15 @@ impl Completion {
 impl Drop for Completion {
     fn drop(&mut self) {
         self.fill(Err(ReduceError::JobEnded));
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("slot", &self.slot)
+            .field("loan", &self.loan)
+            .finish_non_exhaustive()
     }
 }
 

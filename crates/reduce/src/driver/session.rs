@@ -14,7 +14,7 @@ use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Call, Contributions, Member, Place, Token};
 
-use super::{copies::WishedCopies, huge_pages, reduction::Completion};
+use super::{copies::WishedCopies, huge_pages, own_parts::OwnParts, reduction::Completion};
 use crate::{
     folding::{Memory, Operand, Unread, fold, fold_into},
     ids::ReductionId,
@@ -92,6 +92,8 @@ pub(super) struct Running {
     digested: BTreeSet<Member>,
     /// Where it is merged, from the first chunk on.
     result: Option<ResultMemory>,
+    /// The parts of it in which this rank's own contribution still is.
+    own_parts: OwnParts,
     /// Bytes that were folded into the result, and those of them that were told.
     merged: u64,
     told: u64,
@@ -117,6 +119,7 @@ impl Running {
             read: BTreeSet::new(),
             digested: BTreeSet::new(),
             result: None,
+            own_parts: OwnParts::default(),
             merged: 0,
             told: 0,
             deadline: begin.timeout.and_then(|timeout| now.checked_add(timeout)),
@@ -278,30 +281,55 @@ impl Running {
         into: Place,
         range: &Range<u64>,
     ) -> Result<(), FoldError> {
-        let in_place = operands.first() == Some(&Place::Result) && self.is_vector();
-        let others = operands[usize::from(in_place)..].iter();
-        let others: Vec<Operand> = others.map(|&place| self.operand(place, range)).collect();
-        if into != Place::Result {
-            let outcome = fold(&self.fold, others)?;
-            self.windows.insert(into, outcome);
-            return Ok(());
+        if into == Place::Result && self.is_vector() {
+            return self.fold_into_result(operands, range);
         }
-        self.merged += range.end - range.start;
+        let operands = operands.iter().map(|&place| self.operand(place, range)).collect();
+        let outcome = fold(&self.fold, operands)?;
+        if into == Place::Result {
+            self.merged += range.end - range.start;
+            self.result = Some(ResultMemory::Object(outcome));
+        } else {
+            self.windows.insert(into, outcome);
+        }
+        Ok(())
+    }
+
+    /// Folds a chunk of a vector at the root.
+    fn fold_into_result(&mut self, operands: &[Place], range: &Range<u64>) -> Result<(), FoldError> {
         let Fold::Elements(elements) = &self.fold else {
-            self.result = Some(ResultMemory::Object(fold(&self.fold, others)?));
             return Ok(());
         };
-        let length = self.length as usize;
-        let result = self.result.get_or_insert_with(|| {
-            let mut memory = elements.result(length);
-            huge_pages::advise(memory.bytes_mut());
-            ResultMemory::Elements(memory)
-        });
-        let ResultMemory::Elements(result) = result else {
+        let elements = Arc::clone(elements);
+        if self.result.is_none() {
+            let length = self.length as usize;
+            let memory = match self.completion.take_memory(length) {
+                Some(memory) => {
+                    self.own_parts = OwnParts::all(length);
+                    memory
+                }
+                None => {
+                    let mut memory = elements.result(length);
+                    huge_pages::advise(memory.bytes_mut());
+                    memory
+                }
+            };
+            self.result = Some(ResultMemory::Elements(memory));
+        }
+        let own = self.own_parts.take(range);
+        let in_place = match operands.first() {
+            Some(Place::Result) => true,
+            Some(&Place::Original(member)) => own && member == self.place && self.own().is_some(),
+            _ => false,
+        };
+        let others = operands[usize::from(in_place)..].iter();
+        let others: Vec<Operand> = others.map(|&place| self.operand(place, range)).collect();
+        self.merged += range.end - range.start;
+        let Some(ResultMemory::Elements(result)) = &mut self.result else {
             return Ok(());
         };
         let part = &mut result.bytes_mut()[range.start as usize..range.end as usize];
-        fold_into(&**elements, part, in_place, &others)
+        fold_into(&*elements, part, in_place, &others)
     }
 
     /// Where contributions stand side by side, nothing is left of those that were lost on the way.
