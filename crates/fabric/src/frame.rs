@@ -365,13 +365,38 @@ enum Incoming {
         remaining: usize,
         check: Option<DataCheck>,
     },
-    /// In another body, of which `received` has come.
-    Small {
-        header: Header,
-        header_checksum: u32,
-        checksum: u32,
-        received: BytesMut,
-    },
+    /// In another body.
+    Message(MessageBody),
+}
+
+/// The body of a message, or of another frame that is no bulk data, which has not come whole.
+#[derive(Debug)]
+struct MessageBody {
+    header: Header,
+    header_checksum: u32,
+    checksum: u32,
+    /// What has come of it, `filled` bytes, and room for more.
+    bytes: BytesMut,
+    filled: usize,
+}
+
+impl MessageBody {
+    /// Memory grows with what has come, and not with what the header promises: ahead of it by as much again, or by this
+    /// if it is more.
+    const AHEAD: usize = 256 << 10;
+
+    fn remaining(&self) -> usize {
+        self.header.length - self.filled
+    }
+
+    /// Room for the next bytes, for one at least if there are any to come.
+    fn room(&mut self) -> &mut [u8] {
+        if self.filled == self.bytes.len() {
+            let ahead = self.filled.max(Self::AHEAD).min(self.remaining());
+            self.bytes.resize(self.filled + ahead, 0);
+        }
+        &mut self.bytes[self.filled..]
+    }
 }
 
 /// The checksum of what has come of checked data, and of all of it as its sender says.
@@ -415,6 +440,8 @@ pub(crate) enum Decoded<'a> {
 impl Decoder {
     /// The size of the buffer in bytes.
     pub(crate) const BUFFER_SIZE: usize = 32 << 10;
+    /// What is shorter comes sooner by way of the buffer, with what follows it.
+    const IN_PLACE_MIN: usize = 8 << 10;
 
     /// A decoder of a stream whose messages are at most so large, in bytes.
     pub(crate) fn new(message_size_max: usize) -> Self {
@@ -451,6 +478,31 @@ impl Decoder {
             "more was read than there was space"
         );
         self.end += count;
+    }
+
+    /// Where the next bytes may be read to: those of a long message in place, and then up to `beyond` bytes of what comes
+    /// behind it.
+    pub(crate) fn spaces(&mut self, beyond: usize) -> (&mut [u8], &mut [u8]) {
+        // This makes room, if there is none.
+        self.space();
+        match &mut self.body {
+            Incoming::Message(body) if self.start == self.end && body.remaining() >= Self::IN_PLACE_MIN => {
+                (body.room(), &mut self.buffer[self.end..][..beyond])
+            }
+            _ => (&mut [], &mut self.buffer[self.end..]),
+        }
+    }
+
+    /// Tells that `count` bytes were read into [`spaces`](Self::spaces).
+    ///
+    /// # Panics
+    /// If there was less space.
+    pub(crate) fn handle_read_to_spaces(&mut self, count: usize) {
+        let in_place = count.min(self.spaces(0).0.len());
+        if let Incoming::Message(body) = &mut self.body {
+            body.filled += in_place;
+        }
+        self.handle_read(count - in_place);
     }
 
     /// How many bytes of the current bulk frame are still to come.
@@ -519,12 +571,13 @@ impl Decoder {
                 verify(crc32c::crc32c_append(header_checksum, body), checksum)?;
                 return Ok(Some(Decoded::Frame(header, Body::from(body))));
             }
-            self.body = Incoming::Small {
+            self.body = Incoming::Message(MessageBody {
                 header,
                 header_checksum,
                 checksum,
-                received: BytesMut::new(),
-            };
+                bytes: BytesMut::new(),
+                filled: 0,
+            });
         }
         let buffered = self.end - self.start;
         match &mut self.body {
@@ -537,21 +590,20 @@ impl Decoder {
                 self.body.advance_bulk(bytes)?;
                 Ok(Some(Decoded::BulkBytes(bytes)))
             }
-            Incoming::Small {
-                header,
-                header_checksum,
-                checksum,
-                received,
-            } => {
-                // Memory grows with what has come, not with what the header promises.
-                let count = buffered.min(header.length - received.len());
-                received.extend_from_slice(&self.buffer[self.start..self.start + count]);
-                self.start += count;
-                if received.len() < header.length {
+            Incoming::Message(body) => {
+                while self.start < self.end && body.remaining() > 0 {
+                    let room = body.room();
+                    let count = room.len().min(self.end - self.start);
+                    room[..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
+                    body.filled += count;
+                    self.start += count;
+                }
+                if body.remaining() > 0 {
                     return Ok(None);
                 }
-                verify(crc32c::crc32c_append(*header_checksum, received), *checksum)?;
-                let decoded = Decoded::Frame(*header, Body::from(std::mem::take(received).freeze()));
+                let bytes = std::mem::take(&mut body.bytes).freeze();
+                verify(crc32c::crc32c_append(body.header_checksum, &bytes), body.checksum)?;
+                let decoded = Decoded::Frame(body.header, Body::from(bytes));
                 self.body = Incoming::None;
                 Ok(Some(decoded))
             }

@@ -11,17 +11,31 @@ use crate::{
     region_table::Access,
 };
 
-/// Decodes a stream of frames, in pieces whose size the first byte says.
+/// Decodes a stream of frames, in pieces whose size the first byte says; with an odd one messages are read in place.
 pub fn frames(bytes: &[u8]) {
     let Some((&size, mut stream)) = bytes.split_first() else {
         return;
     };
     let mut decoder = Decoder::new(1 << 20);
     while !stream.is_empty() {
-        let space = decoder.space();
-        let count = (usize::from(size) + 1).min(stream.len()).min(space.len());
-        space[..count].copy_from_slice(&stream[..count]);
-        decoder.handle_read(count);
+        let count = (usize::from(size) + 1).min(stream.len());
+        let count = match size % 2 == 1 {
+            true => {
+                let (place, beyond) = decoder.spaces(1 << 10);
+                let space = if place.is_empty() { beyond } else { place };
+                let count = count.min(space.len());
+                space[..count].copy_from_slice(&stream[..count]);
+                decoder.handle_read_to_spaces(count);
+                count
+            }
+            false => {
+                let space = decoder.space();
+                let count = count.min(space.len());
+                space[..count].copy_from_slice(&stream[..count]);
+                decoder.handle_read(count);
+                count
+            }
+        };
         stream = &stream[count..];
         loop {
             match decoder.poll() {

@@ -92,7 +92,7 @@ impl Frames {
     /// How much of [`handle_bytes`](Self::handle_bytes) is decoded at once: enough for small frames, little enough that
     /// most of a bulk frame goes straight into place.
     const DECODED_SIZE: usize = 4 << 10;
-    /// How much may be read beyond a bulk frame: enough to see the next header, little enough that most of
+    /// How much may be read beyond what goes in place: enough to see the next header, little enough that most of
     /// the next frame's data still goes straight into place.
     const READ_BEYOND_BULK: usize = 1 << 10;
 
@@ -208,20 +208,15 @@ impl Frames {
     /// If the peer breaks the protocol, or asks for more than it reads.
     pub fn handle_bytes(&mut self, mut bytes: &[u8], receiver: &mut impl Receiver) -> Result<(), PeerDeath> {
         while !bytes.is_empty() {
-            let remaining = self.decoder.bulk_remaining();
-            let count = match place(remaining, self.bulk, &mut self.transfers, &self.puts, receiver) {
-                Some(place) => {
-                    let count = bytes.len().min(place.len());
-                    place[..count].copy_from_slice(&bytes[..count]);
-                    count
+            let space = match self.space(receiver) {
+                ([], beyond) => {
+                    let size = beyond.len().min(Self::DECODED_SIZE);
+                    &mut beyond[..size]
                 }
-                None => {
-                    let space = self.decoder.space();
-                    let count = bytes.len().min(space.len()).min(Self::DECODED_SIZE);
-                    space[..count].copy_from_slice(&bytes[..count]);
-                    count
-                }
+                (place, _) => place,
             };
+            let count = bytes.len().min(space.len());
+            space[..count].copy_from_slice(&bytes[..count]);
             self.handle_read(count, receiver)?;
             self.handle_decoded(receiver)?;
             bytes = &bytes[count..];
@@ -229,14 +224,14 @@ impl Frames {
         Ok(())
     }
 
-    /// Where the next bytes may be read to: in place as far as they belong to a transfer, and behind that for the
-    /// decoder.
+    /// Where the next bytes may be read to: in place as far as they belong to a transfer or a long message, and behind
+    /// that for the decoder.
     #[inline]
     pub(super) fn space<'a>(&'a mut self, receiver: &'a mut impl Receiver) -> (&'a mut [u8], &'a mut [u8]) {
         let remaining = self.decoder.bulk_remaining();
         match place(remaining, self.bulk, &mut self.transfers, &self.puts, receiver) {
             Some(place) => (place, &mut self.decoder.space()[..Self::READ_BEYOND_BULK]),
-            None => (&mut [], self.decoder.space()),
+            None => self.decoder.spaces(Self::READ_BEYOND_BULK),
         }
     }
 
@@ -251,7 +246,7 @@ impl Frames {
         let remaining = self.decoder.bulk_remaining();
         let placed = place(remaining, self.bulk, &mut self.transfers, &self.puts, receiver);
         let Some(place) = placed else {
-            self.decoder.handle_read(count);
+            self.decoder.handle_read_to_spaces(count);
             return Ok(());
         };
         let in_place = count.min(remaining);

@@ -189,7 +189,7 @@ impl Outbox {
 /// times. Over a network that costs a further message, which long chunks are worth.
 fn reads_itself(engine: &mut Engine, address: &Address, bytes: &Bytes) -> bool {
     const WORTH_IT: usize = 16 << 10;
-    const WORTH_IT_OVER_NETWORK: usize = 64 << 10;
+    const WORTH_IT_OVER_NETWORK: usize = 256 << 10;
     let peer = engine.peer(address).ok().filter(|_| bytes.len() >= WORTH_IT);
     match peer.and_then(|peer| engine.provider_of(peer)) {
         Some("shm") => true,
