@@ -331,7 +331,9 @@ impl Group {
             Protection::None => None,
             _ => self.protect(&memory, &contribution)?,
         };
-        self.job.tracer.mark("contributed");
+        if self.job.tracer.is_detailed() {
+            self.job.tracer.mark("contributed");
+        }
         let (token, bytes) = (contribution.token, memory.into_bytes());
         match wished {
             None => begin.completion.settle(hold.map(|_| Duration::ZERO)),

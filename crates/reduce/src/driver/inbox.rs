@@ -56,7 +56,10 @@ impl<T> Inbox<T> {
     pub(super) fn take(&self) -> Option<VecDeque<T>> {
         self.taker.get_or_init(|| thread::current().id());
         let taken = self.lock().as_mut().map(std::mem::take);
-        self.has_room.notify_all();
+        // Who waits has found it full, and nothing was taken since then. To wake nobody is a system call too.
+        if taken.as_ref().is_some_and(|taken| taken.len() >= self.waiting_max) {
+            self.has_room.notify_all();
+        }
         taken
     }
 

@@ -469,7 +469,7 @@ impl ProgressThread {
         }
         let tracer = &self.shared.tracer;
         tracer.detail(SpanKind::Merge, start_ns, || format!("bytes {range:?}"));
-        if let Some((done, total)) = progress {
+        if let Some((done, total)) = progress.filter(|_| tracer.is_detailed()) {
             tracer.progress(&number.to_string(), done, total);
         }
     }

@@ -12,7 +12,8 @@ pub(super) struct Tracer {
 }
 
 impl Tracer {
-    /// The environment variable that asks, if it is `1`, for a span of every pull and every merge.
+    /// The environment variable that asks, if it is `1`, for what the library does by itself: a mark of each call, the
+    /// progress of each result, and a span of every merge. Each is a message to the agent, and on to the launcher.
     const VARIABLE: &str = "ROPEWALK_TRACE";
 
     pub(super) fn new(link: Option<Arc<AgentLink>>) -> Self {
@@ -39,6 +40,11 @@ impl Tracer {
             done,
             total,
         }));
+    }
+
+    /// Says if what the library does by itself is wanted.
+    pub(super) fn is_detailed(&self) -> bool {
+        self.is_detailed
     }
 
     /// A span of the reduction itself, if these are wanted.
