@@ -259,5 +259,8 @@ fn memory_follows_what_came() {
         assert!(count > 0 && decoder.poll() == Ok(None));
     }
     let (filled, capacity) = taken(&decoder);
-    assert!(filled > 3_000_000 && capacity <= 4 * filled, "{filled} {capacity}");
+    assert!(
+        filled > 3_000_000 && capacity <= 4 * filled,
+        "{filled} {capacity}"
+    );
 }

@@ -57,7 +57,10 @@ impl<T> Inbox<T> {
         self.taker.get_or_init(|| thread::current().id());
         let taken = self.lock().as_mut().map(std::mem::take);
         // Who waits has found it full, and nothing was taken since then. To wake nobody is a system call too.
-        if taken.as_ref().is_some_and(|taken| taken.len() >= self.waiting_max) {
+        if taken
+            .as_ref()
+            .is_some_and(|taken| taken.len() >= self.waiting_max)
+        {
             self.has_room.notify_all();
         }
         taken
