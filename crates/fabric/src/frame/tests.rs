@@ -2,7 +2,10 @@
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use super::*;
+use super::{
+    decoder::{Incoming, MessageBody},
+    *,
+};
 
 const MESSAGE_SIZE_MAX: usize = 100_000;
 

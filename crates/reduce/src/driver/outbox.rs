@@ -185,8 +185,8 @@ impl Outbox {
     }
 }
 
-/// Says if the receiver should read the bytes by itself, straight to where it folds them: a message would be copied three
-/// times. Over a network that costs a further message, which long chunks are worth.
+/// Says if the receiver should read the bytes by itself, straight to where it folds them, while a message is copied
+/// twice. Over a network that costs a further message, which long chunks are worth.
 fn reads_itself(engine: &mut Engine, address: &Address, bytes: &Bytes) -> bool {
     const WORTH_IT: usize = 16 << 10;
     const WORTH_IT_OVER_NETWORK: usize = 256 << 10;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Memory that a caller lent for a result holds its own contribution, until something is written there: for each page of
-/// it, if that was so.
+/// For each page of memory that a caller lent for a result: it holds the caller's contribution, since nothing was
+/// written there.
 ///
 /// A chunk may be folded more than once, since plans change. Only the first time its memory is what the caller had left
 /// there.
