@@ -11,7 +11,7 @@ use ropewalk_reduce_core::{
     paper::{TaskAction, TaskScheduler},
 };
 
-use crate::{Host, Nanos, Network, Process, Simulation, network::Lane, reduction::Setting};
+use crate::{Host, Nanos, Network, Process, Simulation, reduction::Setting};
 
 /// An algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +153,7 @@ fn pipeline(rank: u32, hosts: u32, bytes: u64, segment: u64) -> VecDeque<Step> {
 /// The network of a setting, the root's host first.
 fn network(setting: &Setting) -> Network {
     let mut network = Network::uniform(setting.hosts, setting.rate, setting.latency);
+    network.set_message_time(setting.message_time);
     for host in 0..setting.hosts {
         setting.set_rates(host, &mut network, Host(rank_of(setting, host)));
     }
@@ -162,14 +163,6 @@ fn network(setting: &Setting) -> Network {
 /// Ranks are counted from the root.
 fn rank_of(setting: &Setting, host: u32) -> u32 {
     (host + setting.hosts - setting.root) % setting.hosts
-}
-
-/// The processors by rank.
-fn processors(setting: &Setting) -> Vec<Lane> {
-    let host_of = |rank: u32| (rank + setting.root) % setting.hosts;
-    (0..setting.hosts)
-        .map(|rank| setting.processor(host_of(rank)))
-        .collect()
 }
 
 /// A process for each rank of each call: first all of the first call.
@@ -193,8 +186,8 @@ fn calls(setting: &Setting) -> impl Iterator<Item = (Process, Nanos)> {
 /// Runs the programs of all ranks: of a rank as many at once as it calls, on one processor.
 struct Machine {
     hosts: u32,
+    fold_rate: f64,
     simulation: Simulation<Event>,
-    processors: Vec<Lane>,
     programs: Vec<VecDeque<Step>>,
     /// Messages that were not asked for yet, by receiver and the sender's rank.
     waiting: BTreeMap<(Process, u32), u32>,
@@ -218,8 +211,8 @@ impl Machine {
         }
         Self {
             hosts: setting.hosts,
+            fold_rate: setting.fold_rate,
             simulation,
-            processors: processors(setting),
             waiting: BTreeMap::new(),
             is_free: vec![false; programs.len()],
             programs,
@@ -268,10 +261,9 @@ impl Machine {
                     *count -= 1;
                 }
                 Step::Fold { bytes } => {
-                    let now = self.simulation.now();
-                    let (_, end) = self.processors[rank as usize].pass(now, bytes);
                     self.is_free[at] = false;
-                    self.simulation.after(end - now, process, Event::Free);
+                    let span = Nanos::of_transfer(bytes, self.fold_rate);
+                    self.simulation.work(span, process, Event::Free);
                 }
             }
             self.programs[at].pop_front();
@@ -298,7 +290,6 @@ fn run_paper(setting: &Setting) -> BaselineOutcome {
     for (process, at) in calls(setting) {
         simulation.after(at, process, PaperEvent::Call);
     }
-    let mut processors = processors(setting);
     // "For each reduction the master has a queue and a scheduler."
     let scheduler = |_| TaskScheduler::new(setting.hosts, Member(0));
     let mut schedulers: Vec<_> = (0..setting.calls).map(scheduler).collect();
@@ -336,8 +327,8 @@ fn run_paper(setting: &Setting) -> BaselineOutcome {
                 simulation.send(process, of_call(by), setting.bytes + MESSAGE_BYTES, what);
             }
             PaperEvent::Pulled { number } => {
-                let (_, end) = processors[rank as usize].pass(event.at, setting.bytes);
-                simulation.after(end - event.at, process, PaperEvent::Folded { number });
+                let span = Nanos::of_transfer(setting.bytes, setting.fold_rate);
+                simulation.work(span, process, PaperEvent::Folded { number });
             }
             PaperEvent::Folded { number } => {
                 simulation.send(process, master, MESSAGE_BYTES, PaperEvent::Executed { number });

@@ -2,12 +2,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{Dice, Host, Nanos};
 
-/// Hosts around one switch, each with a full-duplex link: bytes queue for the sender's link out and for the
-/// receiver's link in, in the order in which they come.
+/// Hosts around one switch, each with a full-duplex link and a processor: bytes queue for the sender's link out and for
+/// the receiver's link in, in the order in which they come. Work queues for the processor likewise: messages between
+/// hosts, and what a host does besides.
 #[derive(Clone, Debug)]
 pub struct Network {
     links: Vec<Link>,
     latency: Nanos,
+    /// The work of a processor for each message, at either end.
+    message_time: Nanos,
     jitter: Option<Jitter>,
 }
 
@@ -20,16 +23,18 @@ struct Jitter {
     reached: BTreeMap<(Host, Host), Nanos>,
 }
 
-/// The two directions of a host's link.
+/// The two directions of a host's link, and its processor.
 #[derive(Clone, Debug)]
 struct Link {
     outwards: Lane,
     inwards: Lane,
+    processor: Lane,
 }
 
-/// One direction of a link, or a processor: bytes pass one after the other, at a rate that may change.
+/// One direction of a link: bytes pass one after the other, at a rate that may change. Or a processor, whose bytes are
+/// nanoseconds of work.
 #[derive(Clone, Debug)]
-pub(crate) struct Lane {
+struct Lane {
     /// In bytes per second.
     rate: f64,
     /// The rates from later times on, in the order of time.
@@ -39,8 +44,11 @@ pub(crate) struct Lane {
     bytes: u64,
 }
 
+/// Nanoseconds of work that a whole processor does in a second.
+const WORK_RATE: f64 = 1e9;
+
 impl Lane {
-    pub(crate) fn new(rate: f64) -> Self {
+    fn new(rate: f64) -> Self {
         Self {
             rate,
             later: VecDeque::new(),
@@ -50,12 +58,12 @@ impl Lane {
     }
 
     /// Sets the rate from a time on. Times come in order.
-    pub(crate) fn change(&mut self, at: Nanos, rate: f64) {
+    fn change(&mut self, at: Nanos, rate: f64) {
         self.later.push_back((at, rate));
     }
 
     /// Queues bytes. Returns when the first of them begins to pass and when the last has passed.
-    pub(crate) fn pass(&mut self, now: Nanos, bytes: u64) -> (Nanos, Nanos) {
+    fn pass(&mut self, now: Nanos, bytes: u64) -> (Nanos, Nanos) {
         let begin = now.max(self.free_at);
         self.free_at = self.end(begin, bytes);
         self.bytes += bytes;
@@ -87,10 +95,12 @@ impl Network {
         let link = Link {
             outwards: Lane::new(rate),
             inwards: Lane::new(rate),
+            processor: Lane::new(WORK_RATE),
         };
         Self {
             links: vec![link; hosts as usize],
             latency,
+            message_time: Nanos::ZERO,
             jitter: None,
         }
     }
@@ -133,6 +143,35 @@ impl Network {
     /// Sets the rate of what a host receives from a time on. The changes of a host come in the order of time.
     pub fn change_rate_in(&mut self, host: Host, at: Nanos, rate: f64) {
         self.links[host.0 as usize].inwards.change(at, rate);
+    }
+
+    /// Lets each message between hosts from now on cost so much work of the sender's processor, and as much of the
+    /// receiver's.
+    pub fn set_message_time(&mut self, time: Nanos) {
+        self.message_time = time;
+    }
+
+    /// Sets the part of a processor that a host has from now on.
+    pub fn set_processor(&mut self, host: Host, part: f64) {
+        self.links[host.0 as usize].processor.rate = WORK_RATE * part;
+    }
+
+    /// Sets the part of a processor that a host has from a time on. The changes of a host come in the order of time.
+    pub fn change_processor(&mut self, host: Host, at: Nanos, part: f64) {
+        self.links[host.0 as usize].processor.change(at, WORK_RATE * part);
+    }
+
+    /// The processor of a host gets work that takes so long alone. Returns when it is done.
+    pub(super) fn work(&mut self, now: Nanos, host: Host, span: Nanos) -> Nanos {
+        self.links[host.0 as usize].processor.pass(now, span.0).1
+    }
+
+    /// The processor of a host gets the work for a message. Returns when it is done.
+    pub(super) fn handle_message(&mut self, now: Nanos, host: Host) -> Nanos {
+        match self.message_time {
+            Nanos::ZERO => now,
+            span => self.work(now, host, span),
+        }
     }
 
     /// The bytes that a host has sent, and those it has received.

@@ -53,6 +53,8 @@ const GROUP: u64 = 1;
 /// Virtual time after which a job hangs.
 const TIME_MAX: Nanos = Nanos::from_millis(600_000);
 const MESSAGE_BYTES: u64 = 100;
+/// A host that passes a chunk on receives it, answers it, sends it, and receives the answer. Grants are for many.
+const MESSAGES_PER_CHUNK: f64 = 4.0;
 
 /// Runs a job to its end.
 ///
@@ -77,6 +79,7 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     fn new(setting: &'a Setting) -> Self {
         let mut network = Network::uniform(setting.hosts + 1, setting.rate, setting.latency);
+        network.set_message_time(setting.message_time);
         for host in 0..setting.hosts {
             setting.set_rates(host, &mut network, Host(host));
         }
@@ -102,7 +105,7 @@ impl<'a> Job<'a> {
             setting,
             simulation,
             sites: (0..3 * setting.hosts)
-                .map(|site| SiteState::new(Site(site), setting.processor(site)))
+                .map(|site| SiteState::new(Site(site)))
                 .collect(),
             call: Call {
                 bytes: setting.bytes,
@@ -136,7 +139,7 @@ impl<'a> Job<'a> {
         let setting = self.setting;
         let costs = Costs {
             latency: setting.latency.as_seconds(),
-            per_chunk: 5e-6,
+            per_chunk: MESSAGES_PER_CHUNK * setting.message_time.as_seconds(),
             rate: setting.rate,
         };
         let mut scheduler = Scheduler::new(site, costs, Duration::from(setting.patience));
@@ -477,9 +480,9 @@ impl<'a> Job<'a> {
                 } => {
                     site.fold(self.setting.order, session.call, &range, &operands, into);
                     let bytes = (range.end - range.start) * (operands.len() as u64 - 1);
-                    let (_, end) = site.processor.pass(now, bytes);
+                    let span = Nanos::of_transfer(bytes, self.setting.fold_rate);
                     let what = What::Folded(session, stream, index);
-                    self.simulation.after(end - now, process, what);
+                    self.simulation.work(span, process, what);
                 }
                 WorkerAction::Finished(session, end) => {
                     if site.ends.is_empty()

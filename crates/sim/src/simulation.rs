@@ -104,8 +104,12 @@ enum Kind {
         bytes: u64,
         last: Nanos,
     },
-    /// A message arrives whole.
+    /// The last byte of a message has passed the receiver's link.
     Arrives {
+        from: Process,
+    },
+    /// The receiver's processor has done what a message costs.
+    IsTaken {
         from: Process,
     },
     Timer,
@@ -153,7 +157,8 @@ impl<T> Simulation<T> {
         self.placement[process.0 as usize]
     }
 
-    /// Sends a message of so many `bytes`. Returns when the last of them has left. Within a host that takes no time.
+    /// Sends a message of so many `bytes`. Returns when the last of them has left. Within a host that takes no time, and
+    /// no work.
     pub fn send(&mut self, from: Process, to: Process, bytes: u64, what: T) -> Nanos {
         self.send_after(Nanos::ZERO, from, to, bytes, what)
     }
@@ -167,6 +172,7 @@ impl<T> Simulation<T> {
             self.push(begin, to, Kind::Arrives { from }, what);
             return begin;
         }
+        let begin = begin.max(self.network.handle_message(self.now, here));
         let (left, first, last) = self.network.leave(begin, here, there, bytes);
         if first < Nanos::NEVER {
             self.push(first, to, Kind::Enters { from, bytes, last }, what);
@@ -179,6 +185,14 @@ impl<T> Simulation<T> {
         self.push(self.now + span, process, Kind::Timer, what);
     }
 
+    /// Has something happen to a process once the processor of its host has done work that takes so long alone.
+    pub fn work(&mut self, span: Nanos, process: Process, what: T) {
+        let end = self.network.work(self.now, self.host_of(process), span);
+        if end < Nanos::NEVER {
+            self.push(end, process, Kind::Timer, what);
+        }
+    }
+
     /// Ends a process: nothing happens to it any more.
     pub fn kill(&mut self, process: Process) {
         self.processes[process.0 as usize] = State::Dead;
@@ -187,7 +201,7 @@ impl<T> Simulation<T> {
     /// Loses the messages of a process that have not arrived, as if it had not handed them to the system yet.
     pub fn lose_sent(&mut self, process: Process) {
         let is_its = |entry: &Entry<T>| match entry.kind {
-            Kind::Enters { from, .. } | Kind::Arrives { from } => from == process,
+            Kind::Enters { from, .. } | Kind::Arrives { from } | Kind::IsTaken { from } => from == process,
             Kind::Timer => false,
         };
         self.queue.retain(|Reverse(entry)| !is_its(entry));
@@ -299,7 +313,22 @@ impl<T> Simulation<T> {
                 }
                 return None;
             }
-            Kind::Arrives { .. } | Kind::Timer => {}
+            Kind::Arrives { from } => {
+                let here = self.host_of(to);
+                let is_within = self.host_of(from) == here;
+                let taken = if is_within {
+                    at
+                } else {
+                    self.network.handle_message(at, here)
+                };
+                if taken > at {
+                    if taken < Nanos::NEVER {
+                        self.push(taken, to, Kind::IsTaken { from }, what);
+                    }
+                    return None;
+                }
+            }
+            Kind::IsTaken { .. } | Kind::Timer => {}
         }
         match &mut self.processes[to.0 as usize] {
             State::Runs => {
@@ -389,6 +418,19 @@ mod tests {
         simulation.send(Process(0), Process(2), 1_000, 1);
         simulation.send(Process(1), Process(2), 1_000, 2);
         assert_eq!(rest(&mut simulation), [(3_000, 1), (5_000, 2)]);
+    }
+
+    /// Messages between hosts cost work of both processors, and wait for the work before it.
+    #[test]
+    fn messages_cost_work() {
+        let mut simulation = two_hosts();
+        simulation.network().set_message_time(Nanos::from_micros(100));
+        simulation.network().set_processor(Host(1), 0.5);
+        simulation.work(Nanos::from_micros(50), Process(0), 1);
+        simulation.send(Process(0), Process(1), 1_000, 2);
+        simulation.send(Process(0), Process(1), 1_000, 3);
+        simulation.send(Process(0), Process(0), 1_000, 4);
+        assert_eq!(rest(&mut simulation), [(0, 4), (50, 1), (2_350, 2), (3_350, 3)]);
     }
 
     /// Messages that take longer by chance stay in order, and a seed gives one history.

@@ -1,6 +1,6 @@
 use ropewalk_reduce_core::{Call, Contributions, Member, OnLoss, OnRootLoss, Order};
 
-use crate::{Dice, Host, Nanos, Network, network::Lane};
+use crate::{Dice, Host, Nanos, Network};
 
 /// A job to simulate.
 #[derive(Clone, Debug)]
@@ -33,7 +33,9 @@ pub struct Setting {
     pub rate: f64,
     /// Seconds that a message takes on top of its bytes.
     pub latency: Nanos,
-    /// Bytes per second that a rank folds.
+    /// The work of a processor for each message between hosts, at either end.
+    pub message_time: Nanos,
+    /// Bytes per second that a host's processor folds if it does nothing else.
     pub fold_rate: f64,
     /// The agent of a host sees that a rank is lost after so long; other hosts see a lost host after 20 times as long.
     pub detection: Nanos,
@@ -90,7 +92,7 @@ pub struct Slow {
     pub outwards: f64,
     /// Its rate in, as a part of the others'.
     pub inwards: f64,
-    /// The rate at which it folds, as a part of the others'.
+    /// The part of its processor that it has: for messages, and for folding.
     pub folding: f64,
     /// The planner has measured it.
     pub is_known: bool,
@@ -142,6 +144,7 @@ impl Setting {
             on_root_loss: OnRootLoss::Fail,
             rate: 50e6,
             latency: Nanos::from_micros(50),
+            message_time: Nanos::from_micros(5),
             fold_rate: 2e9,
             detection: Nanos::from_millis(1),
             completion: Nanos::ZERO,
@@ -158,28 +161,20 @@ impl Setting {
         }
     }
 
-    /// The rates of a host's links in the network, where it has another number there.
+    /// The rates of a host's links, and its processor, in the network, where it has another number there.
     pub(crate) fn set_rates(&self, host: u32, network: &mut Network, there: Host) {
-        let (outwards, inwards) = match self.slow_host(host) {
-            Some(slow) => (self.rate * slow.outwards, self.rate * slow.inwards),
-            None => (self.rate, self.rate),
+        let (outwards, inwards, processor) = match self.slow_host(host) {
+            Some(slow) => (self.rate * slow.outwards, self.rate * slow.inwards, slow.folding),
+            None => (self.rate, self.rate, 1.0),
         };
         network.set_rate_out(there, outwards);
         network.set_rate_in(there, inwards);
+        network.set_processor(there, processor);
         for change in self.changes.iter().filter(|change| change.host == host) {
             network.change_rate_out(there, change.at, outwards * change.outwards);
             network.change_rate_in(there, change.at, inwards * change.inwards);
+            network.change_processor(there, change.at, processor * change.folding);
         }
-    }
-
-    /// The processor that folds on a host.
-    pub(crate) fn processor(&self, host: u32) -> Lane {
-        let rate = self.fold_rate * self.slow_host(host).map_or(1.0, |slow| slow.folding);
-        let mut processor = Lane::new(rate);
-        for change in self.changes.iter().filter(|change| change.host == host) {
-            processor.change(change.at, rate * change.folding);
-        }
-        processor
     }
 
     fn slow_host(&self, host: u32) -> Option<&Slow> {

@@ -8,7 +8,7 @@ use ropewalk_reduce_core::{
 };
 
 use super::{oracle, what::Results};
-use crate::{Nanos, network::Lane};
+use crate::Nanos;
 
 /// A rank or an agent.
 pub(super) struct SiteState {
@@ -28,7 +28,6 @@ pub(super) struct SiteState {
     pub(super) results: Results,
     /// The results that came with ends or, at a scheduler, from who had them.
     pub(super) enclosed: Results,
-    pub(super) processor: Lane,
     /// When the scheduler's timer fires.
     pub(super) timer: Option<Nanos>,
     pub(super) has_called: bool,
@@ -37,7 +36,7 @@ pub(super) struct SiteState {
 }
 
 impl SiteState {
-    pub(super) fn new(site: Site, processor: Lane) -> Self {
+    pub(super) fn new(site: Site) -> Self {
         Self {
             worker: Worker::new(site, Site(0), Term(0)),
             rates: SendRates::new(site),
@@ -49,7 +48,6 @@ impl SiteState {
             windows: BTreeMap::new(),
             results: Results::new(),
             enclosed: Results::new(),
-            processor,
             timer: None,
             has_called: false,
             ends: BTreeMap::new(),
