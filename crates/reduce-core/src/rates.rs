@@ -5,7 +5,7 @@
 //! each site also tells how much it receives of all.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -393,7 +393,7 @@ impl RateTable {
 
     /// Looks at all rates. A slow one may be the sender's or the receiver's: a sender is slow if it is so to two
     /// receivers or more, and says nothing of them; otherwise it is the receiver, which will have other senders if that
-    /// is wrong.
+    /// is wrong. A receiver that is slow to a sender who is fast to others says nothing of its other senders.
     pub(crate) fn judge(&mut self, now: Duration) {
         self.reports = 0;
         for senders in self.rates.values_mut() {
@@ -408,17 +408,28 @@ impl RateTable {
             let to = *to;
             move |(from, _): &(&Site, &(RateBounds, Duration))| **from != to
         };
-        let usual = median(self.rates.iter().filter_map(|(to, rates)| {
-            let others = rates.iter().filter(of_others(to));
-            others.map(|(_, (rate, _))| rate.least).reduce(f64::max)
-        }));
+        let bounds = self.rates.iter().filter_map(|(to, rates)| {
+            let others = rates.iter().filter(of_others(to)).map(|(_, (rate, _))| *rate);
+            others.reduce(|one, other| RateBounds {
+                least: one.least.max(other.least),
+                most: one.most.max(other.most),
+            })
+        });
+        let usual = usual_rate(&bounds.collect::<Vec<_>>());
         self.usual = Some(usual).filter(|usual| *usual > 0.0).or(self.usual);
         let slow = Self::SLOW * self.usual.unwrap_or_default();
+        let told = || {
+            let links = self.rates.iter();
+            links.flat_map(|(to, rates)| rates.iter().filter(of_others(to)).map(move |link| (to, link)))
+        };
+        let fast = told().filter(|(_, (_, (rate, _)))| rate.least >= slow);
+        let fast: BTreeSet<Site> = fast.map(|(_, (from, _))| *from).collect();
+        let is_surely_slow = |to: &Site| {
+            let mut others = self.rates[to].iter().filter(of_others(to));
+            others.any(|(from, (rate, _))| rate.most < slow && fast.contains(from))
+        };
         let mut senders = BTreeMap::<Site, (f64, u32)>::new();
-        let told = self
-            .rates
-            .iter()
-            .flat_map(|(to, rates)| rates.iter().filter(of_others(to)));
+        let told = told().filter(|(to, _)| !is_surely_slow(to)).map(|(_, link)| link);
         for (from, (rate, _)) in told {
             let (most, receivers) = senders.entry(*from).or_default();
             (*most, *receivers) = (most.max(rate.most), *receivers + 1);
@@ -460,6 +471,15 @@ impl RateTable {
     pub(crate) fn usual(&self) -> Option<f64> {
         self.usual
     }
+}
+
+/// The rate that most links reach at least. A link that may be slow or fast says nothing: answers to a site that
+/// receives slowly wait for long, so that all links from it seem to reach little.
+fn usual_rate(links: &[RateBounds]) -> f64 {
+    let most = links.iter().map(|link| link.least).fold(0.0, f64::max);
+    let slow = RateTable::SLOW * most;
+    let known = links.iter().filter(|link| link.least >= slow || link.most < slow);
+    median(known.map(|link| link.least))
 }
 
 /// The middle one of some numbers, the lower of two; 0 of none.

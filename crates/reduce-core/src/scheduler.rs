@@ -412,7 +412,7 @@ impl Scheduler {
         let due: Vec<Session> = due.map(|(&session, _)| session).collect();
         for session in due {
             if let Some(collective) = self.sessions.get_mut(&session) {
-                collective.begin_without_late(&self.view);
+                collective.handle_timeout(&self.view, now);
                 self.settle(session, None);
             }
         }

@@ -144,7 +144,17 @@ impl Collective {
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.deadline
+        self.deadline.into_iter().chain(self.pace.due()).min()
+    }
+
+    /// The deadline has passed.
+    pub(super) fn handle_timeout(&mut self, view: &View, now: Duration) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.begin_without_late(view);
+        }
+        if self.pace.due().is_some_and(|due| due <= now) {
+            self.go_around_slow(view, now, &BTreeSet::new());
+        }
     }
 
     pub(super) fn take_rows(&mut self) -> Vec<(Site, Row)> {
@@ -385,7 +395,7 @@ impl Collective {
     }
 
     /// The patience is over: those who are there begin, if the root is among them.
-    pub(super) fn begin_without_late(&mut self, view: &View) {
+    fn begin_without_late(&mut self, view: &View) {
         self.deadline = None;
         let may_begin = match self.call.contributions {
             Contributions::Shared(_) => self.called.contains(&self.root()) && self.have_all_holders(),

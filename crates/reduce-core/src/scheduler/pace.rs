@@ -19,11 +19,16 @@ pub(super) struct Pace {
 
 impl Pace {
     /// After a change the next one comes when the session has lasted so many times as long, or later.
-    const GROWTH: u32 = 16;
+    const GROWTH: u32 = 4;
 
     /// A plan is made: the session begins, if it has not.
     pub(super) fn begin(&mut self, now: Duration) {
         self.begun.get_or_insert(now);
+    }
+
+    /// When the next change comes, if there is a reason for one.
+    pub(super) fn due(&self) -> Option<Duration> {
+        (!self.slow.is_empty()).then_some(self.next)
     }
 
     /// Takes the sites that have become slow. Returns those to go around now.
