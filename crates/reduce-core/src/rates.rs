@@ -5,7 +5,7 @@
 //! each site also tells how much it receives of all.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
@@ -361,10 +361,15 @@ struct Verdict {
 impl RateTable {
     /// A rate that nobody has told again for so long says nothing any more.
     const AGE_MAX: Duration = Duration::from_secs(2);
+    /// A rate without an upper bound says nothing any more after this.
+    const SOON: Duration = Duration::from_millis(100);
     const VERDICT_MIN: Duration = Duration::from_secs(2);
     const VERDICT_MAX: Duration = Duration::from_secs(64);
     /// A site counts as slow if its rate is below this part of the usual one.
     const SLOW: f64 = 0.4;
+    /// A sender that is slow to all of its receivers, and to so many, is slow itself. With two they may be two slow sites
+    /// that follow each other in a chain.
+    const SLOW_RECEIVERS: u32 = 3;
 
     /// After reports of one of so many receivers all are looked at, which costs O(p log p): O(log p) for each report.
     const REPORTS: usize = 16;
@@ -391,9 +396,9 @@ impl RateTable {
         self.reports * Self::REPORTS >= self.rates.len()
     }
 
-    /// Looks at all rates. A slow one may be the sender's or the receiver's: a sender is slow if it is so to two
-    /// receivers or more, and says nothing of them; otherwise it is the receiver, which will have other senders if that
-    /// is wrong. A receiver that is slow to a sender who is fast to others says nothing of its other senders.
+    /// Looks at all rates. A slow one may be the sender's or the receiver's: a sender is slow if it is so to
+    /// several receivers, and says nothing of them; otherwise it is the receiver, which will have other senders if that
+    /// is wrong.
     pub(crate) fn judge(&mut self, now: Duration) {
         self.reports = 0;
         for senders in self.rates.values_mut() {
@@ -418,32 +423,28 @@ impl RateTable {
         let usual = usual_rate(&bounds.collect::<Vec<_>>());
         self.usual = Some(usual).filter(|usual| *usual > 0.0).or(self.usual);
         let slow = Self::SLOW * self.usual.unwrap_or_default();
-        let told = || {
-            let links = self.rates.iter();
-            links.flat_map(|(to, rates)| rates.iter().filter(of_others(to)).map(move |link| (to, link)))
-        };
-        let fast = told().filter(|(_, (_, (rate, _)))| rate.least >= slow);
-        let fast: BTreeSet<Site> = fast.map(|(_, (from, _))| *from).collect();
-        let is_surely_slow = |to: &Site| {
-            let mut others = self.rates[to].iter().filter(of_others(to));
-            others.any(|(from, (rate, _))| rate.most < slow && fast.contains(from))
-        };
         let mut senders = BTreeMap::<Site, (f64, u32)>::new();
-        let told = told().filter(|(to, _)| !is_surely_slow(to)).map(|(_, link)| link);
+        let told = self
+            .rates
+            .iter()
+            .flat_map(|(to, rates)| rates.iter().filter(of_others(to)));
         for (from, (rate, _)) in told {
             let (most, receivers) = senders.entry(*from).or_default();
             (*most, *receivers) = (most.max(rate.most), *receivers + 1);
         }
         let sends_fast = |from: &Site| {
             let sender = senders.get(from);
-            sender.is_none_or(|&(most, receivers)| receivers < 2 || most >= slow)
+            sender.is_none_or(|&(most, receivers)| receivers < Self::SLOW_RECEIVERS || most >= slow)
         };
         for (&to, rates) in &self.rates {
             let others = rates.iter().filter(of_others(&to));
             let trusted = others.filter(|(from, _)| sends_fast(from));
+            // A bound that does not come soon is of a site that sends there no more.
+            let may_say = |rate: &RateBounds, at: Duration| rate.most.is_finite() || at + Self::SOON > now;
+            let trusted = trusted.filter(|(_, (rate, at))| may_say(rate, *at));
             let rate = most_of(&mut trusted.map(|(_, (rate, _))| rate.most));
             let receives = rates.get(&to).map_or(0.0, |(rate, _)| rate.least);
-            // Without anybody to trust it is 0.
+            // Without a bound by anybody to trust it is 0.
             if rate == 0.0 || rate.max(receives) >= slow {
                 self.verdicts.remove(&to);
                 continue;
@@ -574,8 +575,10 @@ mod tests {
         assert_eq!(slow.keys().collect::<Vec<_>>(), [&Site(4)]);
         // What is on its way counts as if it had arrived.
         assert!((20e3..30e3).contains(&table.usual().unwrap()));
-        // It was the sender: to another receiver it is as slow.
+        // It was the sender: to other receivers it is as slow.
         reports(&[(6, 40)], Site(5), &mut table);
+        assert_eq!(table.slow(Duration::from_millis(200)).len(), 1);
+        reports(&[(2, 40)], Site(5), &mut table);
         assert_eq!(table.slow(Duration::from_millis(200)), BTreeMap::new());
     }
 

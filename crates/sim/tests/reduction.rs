@@ -317,20 +317,33 @@ fn acknowledged_copies_are_not_read() {
     }
 }
 
-/// A host that turns out to receive at a tenth of the rate, which nobody knew, becomes a leaf before it costs much.
+/// Hosts that turn out to receive at a tenth of the rate, which nobody knew, become leaves before they cost much,
+/// wherever they are in the chain.
 #[test]
 fn slow_hosts_are_found() {
-    for (bytes, limit) in [(8 * MIB, 1.5), (32 * MIB, 1.4)] {
+    let factor_with = |bytes, hosts: &[u32]| {
         let mut setting = Setting::new(8, bytes);
-        setting.slow = vec![Slow {
-            host: 3,
+        let slow = |host: &u32| Slow {
+            host: *host,
             outwards: 1.0,
             inwards: 0.1,
             folding: 1.0,
             is_known: false,
-        }];
-        let factor = factor(&setting);
-        assert!(factor < limit, "{bytes} bytes: {factor:.3}");
+        };
+        setting.slow = hosts.iter().map(slow).collect();
+        factor(&setting)
+    };
+    for host in 1..8 {
+        for (bytes, limit) in [(8 * MIB, 1.5), (32 * MIB, 1.2)] {
+            let factor = factor_with(bytes, &[host]);
+            assert!(factor < limit, "{bytes} bytes, {host}: {factor:.3}");
+        }
+    }
+    for hosts in [[1, 2], [3, 4], [1, 5], [3, 6], [6, 7]] {
+        for (bytes, limit) in [(8 * MIB, 2.5), (32 * MIB, 1.7)] {
+            let factor = factor_with(bytes, &hosts);
+            assert!(factor < limit, "{bytes} bytes, {hosts:?}: {factor:.3}");
+        }
     }
 }
 

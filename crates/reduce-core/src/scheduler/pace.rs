@@ -64,6 +64,16 @@ mod tests {
                 changes.push((millis, slow.len()));
             }
         }
-        assert_eq!(changes, [(1, 1), (16, 13), (256, 206), (4_096, 3_291)]);
+        let expected = [
+            (1, 1),
+            (4, 3),
+            (16, 10),
+            (64, 41),
+            (256, 165),
+            (1_024, 658),
+            (4_096, 2_633),
+        ];
+        assert_eq!(changes, expected);
+        assert_eq!(pace.due(), Some(at(4 * 4_096)));
     }
 }
