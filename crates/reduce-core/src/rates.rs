@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::Site;
 
+mod table;
+
+pub(crate) use self::table::RateTable;
+
 /// The chunks that a site sends, and how long they take.
 ///
 /// A driver calls [`handle_begun`](Self::handle_begun) when it begins to send a chunk,
@@ -142,8 +146,8 @@ impl Flow {
         now.saturating_sub(begun)
     }
 
-    /// A chunk to the one receiver that began so long ago has arrived, by the receiver's clock at `arrived`. Returns how
-    /// long it waited on its way.
+    /// A chunk to the one receiver that began so long ago has arrived, by the receiver's clock at `arrived`. Returns
+    /// how long it waited on its way.
     ///
     /// It is in a row with the one before if it would have been there first, had it not waited. The times between are
     /// the receiver's: an answer may wait for long where the sender receives slowly.
@@ -336,159 +340,6 @@ impl SendRates {
             .extend(rates.iter().map(|&(site, rate)| (site, (rate, now))));
         Some(rates)
     }
-}
-
-/// The rates that senders have told, by receivers, and what follows from them.
-#[derive(Debug, Default)]
-pub(crate) struct RateTable {
-    rates: BTreeMap<Site, BTreeMap<Site, (RateBounds, Duration)>>,
-    verdicts: BTreeMap<Site, Verdict>,
-    usual: Option<f64>,
-    /// Reports since the last look at all rates.
-    reports: usize,
-}
-
-/// A site receives slowly.
-#[derive(Debug)]
-struct Verdict {
-    /// Its rate, as a part of the usual one.
-    part: f64,
-    /// It counts until then, and then gets another chance; the next time it counts twice as long.
-    until: Duration,
-    length: Duration,
-}
-
-impl RateTable {
-    /// A rate that nobody has told again for so long says nothing any more.
-    const AGE_MAX: Duration = Duration::from_secs(2);
-    /// A rate without an upper bound says nothing any more after this.
-    const SOON: Duration = Duration::from_millis(100);
-    const VERDICT_MIN: Duration = Duration::from_secs(2);
-    const VERDICT_MAX: Duration = Duration::from_secs(64);
-    /// A site counts as slow if its rate is below this part of the usual one.
-    const SLOW: f64 = 0.4;
-    /// A sender that is slow to all of its receivers, and to so many, is slow itself. With two they may be two slow sites
-    /// that follow each other in a chain.
-    const SLOW_RECEIVERS: u32 = 3;
-
-    /// After reports of one of so many receivers all are looked at, which costs O(p log p): O(log p) for each report.
-    const REPORTS: usize = 16;
-
-    /// Receivers that are known at most.
-    const RECEIVERS_MAX: usize = 1 << 16;
-    /// Receivers of one sender that are looked at: there is one for each class of chunks in a plan or two.
-    const REPORTED_MAX: usize = 256;
-
-    /// Takes the rates from a sender.
-    pub(crate) fn note(&mut self, now: Duration, from: Site, rates: Vec<(Site, RateBounds)>) {
-        self.reports += 1;
-        let rates = rates.into_iter().take(Self::REPORTED_MAX);
-        let makes_sense = |rate: &RateBounds| rate.least.is_finite() && rate.least >= 0.0 && rate.most > 0.0;
-        for (to, rate) in rates.filter(|(_, rate)| makes_sense(rate)) {
-            if self.rates.len() < Self::RECEIVERS_MAX || self.rates.contains_key(&to) {
-                self.rates.entry(to).or_default().insert(from, (rate, now));
-            }
-        }
-    }
-
-    /// Says if there is enough news to [judge](Self::judge) again.
-    pub(crate) fn has_news(&self) -> bool {
-        self.reports * Self::REPORTS >= self.rates.len()
-    }
-
-    /// Looks at all rates. A slow one may be the sender's or the receiver's: a sender is slow if it is so to
-    /// several receivers, and says nothing of them; otherwise it is the receiver, which will have other senders if that
-    /// is wrong.
-    pub(crate) fn judge(&mut self, now: Duration) {
-        self.reports = 0;
-        for senders in self.rates.values_mut() {
-            senders.retain(|_, (_, at)| *at + Self::AGE_MAX > now);
-        }
-        self.rates.retain(|_, senders| !senders.is_empty());
-        if self.rates.is_empty() {
-            return;
-        }
-        let most_of = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-        let of_others = |to: &Site| {
-            let to = *to;
-            move |(from, _): &(&Site, &(RateBounds, Duration))| **from != to
-        };
-        let bounds = self.rates.iter().filter_map(|(to, rates)| {
-            let others = rates.iter().filter(of_others(to)).map(|(_, (rate, _))| *rate);
-            others.reduce(|one, other| RateBounds {
-                least: one.least.max(other.least),
-                most: one.most.max(other.most),
-            })
-        });
-        let usual = usual_rate(&bounds.collect::<Vec<_>>());
-        self.usual = Some(usual).filter(|usual| *usual > 0.0).or(self.usual);
-        let slow = Self::SLOW * self.usual.unwrap_or_default();
-        let mut senders = BTreeMap::<Site, (f64, u32)>::new();
-        let told = self
-            .rates
-            .iter()
-            .flat_map(|(to, rates)| rates.iter().filter(of_others(to)));
-        for (from, (rate, _)) in told {
-            let (most, receivers) = senders.entry(*from).or_default();
-            (*most, *receivers) = (most.max(rate.most), *receivers + 1);
-        }
-        let sends_fast = |from: &Site| {
-            let sender = senders.get(from);
-            sender.is_none_or(|&(most, receivers)| receivers < Self::SLOW_RECEIVERS || most >= slow)
-        };
-        for (&to, rates) in &self.rates {
-            let others = rates.iter().filter(of_others(&to));
-            let trusted = others.filter(|(from, _)| sends_fast(from));
-            // A bound that does not come soon is of a site that sends there no more.
-            let may_say = |rate: &RateBounds, at: Duration| rate.most.is_finite() || at + Self::SOON > now;
-            let trusted = trusted.filter(|(_, (rate, at))| may_say(rate, *at));
-            let rate = most_of(&mut trusted.map(|(_, (rate, _))| rate.most));
-            let receives = rates.get(&to).map_or(0.0, |(rate, _)| rate.least);
-            // Without a bound by anybody to trust it is 0.
-            if rate == 0.0 || rate.max(receives) >= slow {
-                self.verdicts.remove(&to);
-                continue;
-            }
-            let verdict = self.verdicts.entry(to).or_insert(Verdict {
-                part: 1.0,
-                until: Duration::ZERO,
-                length: Self::VERDICT_MIN / 2,
-            });
-            verdict.part = Self::SLOW * rate / slow;
-            if verdict.until <= now {
-                verdict.length = (2 * verdict.length).min(Self::VERDICT_MAX);
-                verdict.until = now + verdict.length;
-            }
-        }
-    }
-
-    /// The sites that receive slowly, and how fast they do, as a part of the usual rate.
-    pub(crate) fn slow(&self, now: Duration) -> BTreeMap<Site, f64> {
-        let current = self.verdicts.iter().filter(|(_, verdict)| verdict.until > now);
-        current.map(|(&site, verdict)| (site, verdict.part)).collect()
-    }
-
-    /// The rate of most links in bytes per second, as far as it was ever told.
-    pub(crate) fn usual(&self) -> Option<f64> {
-        self.usual
-    }
-}
-
-/// The rate that most links reach at least. A link that may be slow or fast says nothing: answers to a site that
-/// receives slowly wait for long, so that all links from it seem to reach little.
-fn usual_rate(links: &[RateBounds]) -> f64 {
-    let most = links.iter().map(|link| link.least).fold(0.0, f64::max);
-    let slow = RateTable::SLOW * most;
-    let known = links.iter().filter(|link| link.least >= slow || link.most < slow);
-    median(known.map(|link| link.least))
-}
-
-/// The middle one of some numbers, the lower of two; 0 of none.
-fn median(numbers: impl Iterator<Item = f64>) -> f64 {
-    let mut numbers: Vec<f64> = numbers.collect();
-    numbers.sort_by(f64::total_cmp);
-    let middle = numbers.len().saturating_sub(1) / 2;
-    numbers.get(middle).copied().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ impl<T> Simulation<T> {
         self.placement[process.0 as usize]
     }
 
-    /// Sends a message of so many `bytes`. Returns when the last of them has left. Within a host that takes no time, and
+    /// Sends a message of so many `bytes`. Returns when the last of them has left. Within a host that takes no time and
     /// no work.
     pub fn send(&mut self, from: Process, to: Process, bytes: u64, what: T) -> Nanos {
         self.send_after(Nanos::ZERO, from, to, bytes, what)

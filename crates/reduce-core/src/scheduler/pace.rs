@@ -1,6 +1,9 @@
 //! The pace at which a session's plans change because sites are slow.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::Site;
 
@@ -15,6 +18,9 @@ pub(super) struct Pace {
     next: Duration,
     /// Sites that became slow since the last change.
     slow: BTreeSet<Site>,
+    /// The sites that plans go around, and the parts of the usual rate that they reach. A verdict may run out while a
+    /// session lasts, since nobody sends to a slow site any more: then the next change would bring the site back.
+    gone_around: BTreeMap<Site, f64>,
 }
 
 impl Pace {
@@ -31,13 +37,25 @@ impl Pace {
         (!self.slow.is_empty()).then_some(self.next)
     }
 
-    /// Takes the sites that have become slow. Returns those to go around now.
-    pub(super) fn take(&mut self, now: Duration, fallen: BTreeSet<Site>) -> BTreeSet<Site> {
+    /// The part of the usual rate that a site counts with: of 1, if plans do not go around it.
+    pub(super) fn part(&self, site: Site) -> f64 {
+        self.gone_around.get(&site).copied().unwrap_or(1.0)
+    }
+
+    /// Takes the sites that have become slow, and all that are slow now. Returns those to go around from now on.
+    pub(super) fn take(
+        &mut self,
+        now: Duration,
+        fallen: BTreeSet<Site>,
+        slow: &BTreeMap<Site, f64>,
+    ) -> BTreeSet<Site> {
         self.slow.extend(fallen);
+        self.slow.retain(|site| slow.contains_key(site));
         let Some(begun) = self.begun.filter(|_| now >= self.next && !self.slow.is_empty()) else {
             return BTreeSet::new();
         };
         self.next = begun + now.saturating_sub(begun) * Self::GROWTH;
+        self.gone_around.extend(slow);
         std::mem::take(&mut self.slow)
     }
 }
@@ -59,7 +77,8 @@ mod tests {
                 0 => BTreeSet::new(),
                 _ => BTreeSet::from([Site(millis as u32)]),
             };
-            let slow = pace.take(at(millis), fallen);
+            let known = (0..5_000).map(|site| (Site(site), 0.1)).collect();
+            let slow = pace.take(at(millis), fallen, &known);
             if !slow.is_empty() {
                 changes.push((millis, slow.len()));
             }
@@ -75,5 +94,9 @@ mod tests {
         ];
         assert_eq!(changes, expected);
         assert_eq!(pace.due(), Some(at(4 * 4_096)));
+        assert_eq!((pace.part(Site(1)), pace.part(Site(5_000))), (0.1, 1.0));
+        // Those that are not slow any more are forgotten, if no plan went around them.
+        assert!(pace.take(at(4_999), BTreeSet::new(), &BTreeMap::new()).is_empty());
+        assert_eq!(pace.due(), None);
     }
 }

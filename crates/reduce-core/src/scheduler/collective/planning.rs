@@ -94,9 +94,12 @@ impl Collective {
     ) {
         let is_planned = |site: &&Site| self.shares.values().any(|share| share.sites.contains(*site));
         let may_replan = !self.is_half_merged();
-        let concerns = |site: &&Site| (may_replan && is_planned(site)) || self.spread.receives(**site);
+        // The root receives in all plans.
+        let concerns = |site: &&Site| {
+            **site != self.root() && ((may_replan && is_planned(site)) || self.spread.receives(**site))
+        };
         let fallen = fallen.iter().filter(concerns).copied().collect();
-        let fallen = self.pace.take(now, fallen);
+        let fallen = self.pace.take(now, fallen, &view.slow);
         self.spread.go_around_slow(&fallen);
         if may_replan {
             self.replan(view, |share| !share.sites.is_disjoint(&fallen));
@@ -116,7 +119,7 @@ impl Collective {
             ring: self.makes_ring().then_some(Ring::ToRoot),
             costs: view.costs,
         };
-        let capacity = |site: &Site| view.capacity(*site);
+        let capacity = |site: &Site| view.capacity(*site).min(self.pace.part(*site));
         let held = self.shares[&id].members.iter();
         let held = held.filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
         let held: Vec<(Member, &[Site])> = held.collect();
@@ -290,7 +293,7 @@ impl Collective {
         let source = |&site: &Site| Source {
             site,
             members: Vec::from_iter(self.places.get(&site).copied()),
-            capacity: view.capacity(site),
+            capacity: view.capacity(site).min(self.pace.part(site)),
         };
         // Backwards: the chain of the reduction comes to the root from its first site, and the result goes on to its
         // last one. So each site sends to one other alone, and no two senders meet in a link.
