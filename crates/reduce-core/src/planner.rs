@@ -233,8 +233,8 @@ impl Planner<'_> {
     }
 
     /// The estimated time: the vector passes one link, after the first chunk has passed all levels. In a ring it passes
-    /// those of both halves, and on each link the chunks of both take turns. A site works on chunks while others pass its
-    /// links: the longer of the two counts, and more than that where they come close and get into each other's way.
+    /// those of both halves, and on each link the chunks of both take turns. A site works on chunks while others pass
+    /// its links: the longer of the two counts, and more than that where they come close and get into each other's way.
     fn time(&self, bytes: u64, chunk_bytes: u64, sites: usize, shape: Shape) -> f64 {
         let Costs {
             latency,

@@ -10,8 +10,6 @@ pub(crate) struct RateTable {
     rates: BTreeMap<Site, BTreeMap<Site, (RateBounds, Duration)>>,
     verdicts: BTreeMap<Site, Verdict>,
     usual: Option<f64>,
-    /// The most that a site has received. A chunk alone may pass a link far faster than a stream does.
-    most_received: f64,
     /// Reports since the last look at all rates.
     reports: usize,
 }
@@ -35,8 +33,8 @@ impl RateTable {
     const VERDICT_MAX: Duration = Duration::from_secs(64);
     /// A site counts as slow if its rate is below this part of the usual one.
     const SLOW: f64 = 0.4;
-    /// A sender that is slow to all of its receivers, and to so many, is slow itself. With two they may be two slow sites
-    /// that follow each other in a chain.
+    /// A sender that is slow to all of its receivers, and to so many, is slow itself. With two they may be two slow
+    /// sites that follow each other in a chain.
     const SLOW_RECEIVERS: u32 = 3;
 
     /// After reports of one of so many receivers all are looked at, which costs O(p log p): O(log p) for each report.
@@ -53,9 +51,6 @@ impl RateTable {
         let rates = rates.into_iter().take(Self::REPORTED_MAX);
         let makes_sense = |rate: &RateBounds| rate.least.is_finite() && rate.least >= 0.0 && rate.most > 0.0;
         for (to, rate) in rates.filter(|(_, rate)| makes_sense(rate)) {
-            if to == from {
-                self.most_received = self.most_received.max(rate.least);
-            }
             if self.rates.len() < Self::RECEIVERS_MAX || self.rates.contains_key(&to) {
                 self.rates.entry(to).or_default().insert(from, (rate, now));
             }
@@ -91,16 +86,7 @@ impl RateTable {
                 most: one.most.max(other.most),
             })
         });
-        let most = if self.most_received > 0.0 {
-            self.most_received
-        } else {
-            f64::INFINITY
-        };
-        let capped = bounds.map(|bounds| RateBounds {
-            least: bounds.least.min(most),
-            ..bounds
-        });
-        let usual = usual_rate(&capped.collect::<Vec<_>>());
+        let usual = usual_rate(&bounds.collect::<Vec<_>>());
         self.usual = Some(usual).filter(|usual| *usual > 0.0).or(self.usual);
         let slow = Self::SLOW * self.usual.unwrap_or_default();
         let mut senders = BTreeMap::<Site, (f64, u32)>::new();
