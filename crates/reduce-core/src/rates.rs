@@ -137,30 +137,40 @@ impl Flow {
         self.bytes += bytes;
     }
 
-    /// Returns how long it took from the beginning of the chunk to its answer, as if chunks arrived in their order.
-    fn handle_ended(&mut self, now: Duration, bytes: u64) -> Duration {
+    /// Returns how long it took from the beginning of the chunk to its answer, as if chunks arrived in their order, and
+    /// if it began before the answer to the one before.
+    fn handle_ended(&mut self, now: Duration, bytes: u64) -> (Duration, bool) {
         let begun = self.begun.pop_front().unwrap_or(now);
+        let is_close = begun <= self.last;
         self.bytes = self.bytes.saturating_sub(bytes);
         self.arrived.add(bytes, now.saturating_sub(begun.max(self.last)));
         self.last = now;
-        now.saturating_sub(begun)
+        (now.saturating_sub(begun), is_close)
     }
 
     /// A chunk to the one receiver that began so long ago has arrived, by the receiver's clock at `arrived`. Returns
     /// how long it waited on its way.
     ///
-    /// It is in a row with the one before if it would have been there first, had it not waited. The times between are
-    /// the receiver's: an answer may wait for long where the sender receives slowly.
-    fn note_arrival(&mut self, now: Duration, delay: Duration, bytes: u64, arrived: Duration) -> Duration {
+    /// The time of a chunk in a row is that since the one before arrived, or since it would have arrived had it not
+    /// waited, by the receiver's clock: answers may wait for long where the sender receives slowly, and nothing may be
+    /// on its way meanwhile.
+    fn note_arrival(
+        &mut self,
+        now: Duration,
+        (delay, is_close): (Duration, bool),
+        bytes: u64,
+        arrived: Duration,
+    ) -> Duration {
         let nanoseconds = |time: Duration| time.as_nanos().cast_signed();
         let arrived = nanoseconds(arrived);
         let waited = self
             .transit
             .note(arrived - nanoseconds(now.saturating_sub(delay)));
         if let Some(before) = self.arrival.replace(arrived)
-            && arrived - nanoseconds(waited) <= before
+            && is_close
         {
-            let time = u64::try_from(arrived - before).unwrap_or_default();
+            let since = before.max(arrived - nanoseconds(waited));
+            let time = u64::try_from(arrived - since).unwrap_or_default();
             self.in_row.add(bytes, Duration::from_nanos(time));
         }
         waited
@@ -303,11 +313,11 @@ impl SendRates {
     ) -> Option<Vec<(Site, RateBounds)>> {
         let receiver = self.receivers.get_mut(&to)?;
         let is_fresh = now.saturating_sub(receiver.last) > Self::IDLE;
-        let delay = receiver.handle_ended(now, bytes);
+        let (delay, is_close) = receiver.handle_ended(now, bytes);
         if is_fresh {
             (receiver.transit, receiver.arrival) = (LeastTransit::default(), None);
         }
-        let waited = receiver.note_arrival(now, delay, bytes, arrived);
+        let waited = receiver.note_arrival(now, (delay, is_close), bytes, arrived);
         let delay = delay.saturating_sub(waited);
         self.delay = Some(self.delay.map_or(delay, |known| (known * 7 + delay) / 8));
         self.all.handle_ended(now, bytes);
