@@ -233,8 +233,7 @@ impl Planner<'_> {
     }
 
     /// The estimated time: the vector passes one link, after the first chunk has passed all levels. In a ring it passes
-    /// those of both halves, and on each link the chunks of both take turns. A site works on chunks while others pass
-    /// its links: the longer of the two counts, and more than that where they come close and get into each other's way.
+    /// those of both halves, and on each link the chunks of both take turns.
     fn time(&self, bytes: u64, chunk_bytes: u64, sites: usize, shape: Shape) -> f64 {
         let Costs {
             latency,
@@ -247,8 +246,7 @@ impl Planner<'_> {
         let together = shape.children() as f64 * halves;
         let level = latency + per_chunk + together * chunk_bytes / rate;
         let depth = shape.depth(sites) * halves;
-        let links = shape.sharing() * halves * bytes as f64 / rate;
-        links.hypot(chunks * per_chunk) + depth * level
+        shape.sharing() * halves * bytes as f64 / rate + chunks * per_chunk + depth * level
     }
 
     /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.
