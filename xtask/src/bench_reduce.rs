@@ -15,7 +15,7 @@ use crate::{
     shell::{cargo, output, program, run},
 };
 
-/// Measures, and writes the table of `docs/benchmarks.md` anew.
+/// Measures, and writes the table of `docs/benchmarks_of_reductions.md` anew.
 ///
 /// # Errors
 /// If something cannot be built or run, or a result is wrong.
@@ -36,7 +36,7 @@ pub(crate) fn bench_reduce() -> anyhow::Result<()> {
     }
     let table = table(&rows)?;
     println!("{table}");
-    let path = project::root().join("docs/benchmarks.md");
+    let path = project::root().join("docs/benchmarks_of_reductions.md");
     let page = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let section = format!("{table}\n{machine}\n");
     fs::write(&path, replace_section(&page, &section)?)?;
@@ -320,7 +320,9 @@ fn replace_section(page: &str, section: &str) -> anyhow::Result<String> {
         .split_once(BEGIN)
         .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let Some((before, after)) = parts else {
-        bail!("docs/benchmarks.md lacks the lines {BEGIN:?} and {END:?}, between which the table goes");
+        bail!(
+            "docs/benchmarks_of_reductions.md lacks the lines {BEGIN:?} and {END:?}, between which the table goes"
+        );
     };
     Ok(format!("{before}{BEGIN}\n\n{section}\n{END}{after}"))
 }

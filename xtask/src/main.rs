@@ -38,7 +38,7 @@ struct Arguments {
 enum Task {
     /// Times the reduction of files beside NumPy's
     BenchFiles(bench_files::Options),
-    /// Times the reduction beside MPI's, and writes the table in docs/benchmarks.md
+    /// Times the reduction beside MPI's, and writes the table in docs/benchmarks_of_reductions.md
     BenchReduce,
     /// Times the command beside Hydra, MPICH and Slurm's PMI library
     BenchRivals(bench_rivals::Options),

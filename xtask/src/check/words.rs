@@ -106,6 +106,9 @@ fn bad_lines_of_source(text: &str) -> Vec<(usize, &'static str)> {
 fn bad_lines_of_document(text: &str) -> Vec<(usize, &'static str)> {
     let mut is_code = false;
     let lines = (1..).zip(text.lines()).filter_map(|(at, line)| {
+        if line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ") {
+            return Some((at, UNMERGED));
+        }
         let words = line.trim_start();
         let is_fence = words.starts_with("```");
         is_code ^= is_fence;
@@ -135,6 +138,8 @@ fn asks_nothing(text: &str) -> bool {
 
 const NO_SUBJECT: &str = "documentation names its subject first (style: plain words)";
 
+const UNMERGED: &str = "a sign of a merge that was not ended";
+
 const TOO_LONG: &str = "longer than 120 columns";
 
 #[cfg(test)]
@@ -158,10 +163,10 @@ mod tests {
         let link = format!("[x](https://{})", "x".repeat(121));
         let text = format!(
             "# What it is\n- What it is.\nWhat is it?\n12. Whether it is.\n{long}\n| {long} |\n# {long}\n- {link}\n\
-             - see {link}\n```\nWhat it is\n{long}\n```\n**What it is**\n"
+             - see {link}\n```\nWhat it is\n{long}\n```\n**What it is**\n<<<<<<< HEAD\n>>>>>>> a change\n"
         );
         let found: Vec<_> = bad_lines("a.md", &text).iter().map(|(line, _)| *line).collect();
-        assert_eq!(found, [2, 4, 5, 9, 12]);
+        assert_eq!(found, [2, 4, 5, 9, 12, 15, 16]);
     }
 
     /// More lines than listed are broken, and so is a list that could shrink.

@@ -127,7 +127,7 @@ pub enum Fault {
 }
 
 impl Setting {
-    /// Links of 400 Mbit/s and 50 microseconds, as on the rig of `docs/benchmarks.md`.
+    /// Links of 400 Mbit/s and 50 microseconds, as on the rig of `docs/benchmarks_of_reductions.md`.
     pub fn new(hosts: u32, bytes: u64) -> Self {
         Self {
             hosts,
