@@ -144,22 +144,24 @@ fn one_way_cuts_are_gone_around() {
         (5, Order::Any),
         (5, Order::Ordered),
     ] {
-        for root in [0, 1] {
+        for (root, is_spread) in [(0, false), (1, false), (0, true)] {
             let mut setting = Setting::new(hosts, 4 * MIB);
-            (setting.order, setting.root) = (order, root);
+            (setting.order, setting.root, setting.is_spread) = (order, root, is_spread);
             let undisturbed = run(&setting).unwrap().time.as_seconds();
             for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
                 if from == to {
                     continue;
                 }
-                for at in [0.0, undisturbed / 2.0] {
+                for at in [0.0, undisturbed / 4.0, undisturbed / 2.0, undisturbed * 0.75] {
                     setting.faults = vec![(Nanos::from_seconds(at), Fault::Cut(from, to, FOR_EVER))];
                     let outcome = run(&setting).unwrap();
                     let expected = End::Done {
                         root: Member(root),
                         excluded: Vec::new(),
                     };
-                    let case = format!("{hosts} hosts, root {root}, {order:?}, {from} to {to} at {at} s");
+                    let case = format!(
+                        "{hosts} hosts, root {root}, {order:?}, spread: {is_spread}, {from} to {to} at {at} s"
+                    );
                     assert_eq!(outcome.end, Some(expected), "{case}");
                     let limit = 4.0 * undisturbed + 3.0 * setting.link_timeout.as_seconds();
                     assert!(

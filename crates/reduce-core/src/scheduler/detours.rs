@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::{End, Failure, PlanId, Site, View, collective::Collective};
-use crate::tree::{Operand, Tree};
+use crate::{
+    ids::ShareId,
+    tree::{Operand, Tree},
+};
 
 /// The pairs of sites that do not reach each other.
 ///
@@ -110,7 +113,8 @@ impl Troubles {
 /// The detours of one session.
 #[derive(Debug, Default)]
 pub(super) struct Detours {
-    pairs: BTreeMap<(Site, Site), Pair>,
+    /// The plans of a reduction and of the spreading of its result may have the same neighbours, and change apart.
+    pairs: BTreeMap<(ShareId, Site, Site), Pair>,
     count: u32,
 }
 
@@ -139,8 +143,14 @@ impl Detours {
     /// So long may a site fail to be read where nobody is that could try again.
     const PATIENCE: Duration = Duration::from_secs(40);
 
-    fn answer(&mut self, now: Duration, pair: (Site, Site), is_passive: bool, sites: usize) -> Answer {
-        if let Some(known) = self.pairs.get_mut(&pair).filter(|_| pair.0 != pair.1) {
+    fn answer(
+        &mut self,
+        now: Duration,
+        pair: (ShareId, Site, Site),
+        is_passive: bool,
+        sites: usize,
+    ) -> Answer {
+        if let Some(known) = self.pairs.get_mut(&pair).filter(|_| pair.1 != pair.2) {
             if is_passive {
                 return match now < known.first + Self::PATIENCE {
                     true => Answer::Plan,
@@ -184,8 +194,12 @@ impl Collective {
         } else {
             view.troubles.note(now, site, other);
         }
+        // A plan that has ended, of which a site still has rows, is nobody's trouble.
+        let Some(share) = self.share_under_way(plan) else {
+            return self.heed(view, now);
+        };
         let (ranks, is_passive) = (self.ranks(), view.capacity(other) == 0.0);
-        match self.detours.answer(now, (site, other), is_passive, ranks) {
+        match self.detours.answer(now, (share, site, other), is_passive, ranks) {
             Answer::Plan => {}
             Answer::Wait => return None,
             Answer::Fail => return Some(End::Failed(Failure::Unreachable(site, other))),
@@ -236,7 +250,6 @@ mod tests {
     use crate::{
         Costs, Member, Order,
         chunks::Chunking,
-        ids::ShareId,
         planner::{Planner, Source},
         scheduler::Contributions,
     };
@@ -283,7 +296,8 @@ mod tests {
     #[test]
     fn patience_has_an_end() {
         let mut detours = Detours::default();
-        let (active, passive) = ((Site(0), Site(1)), (Site(0), Site(2)));
+        let pair = |other| (ShareId(0), Site(0), Site(other));
+        let (active, passive) = (pair(1), pair(2));
         let mut answer =
             |at: u64, pair, is_passive| detours.answer(Duration::from_secs(at), pair, is_passive, 2);
         let answers: Vec<u64> = (0..71)
@@ -293,8 +307,18 @@ mod tests {
         assert_eq!(answer(0, passive, true), Answer::Plan);
         assert_eq!(answer(39, passive, true), Answer::Plan);
         assert_eq!(answer(40, passive, true), Answer::Fail);
-        let others = (3..100).take_while(|&other| answer(0, (Site(0), Site(other)), false) == Answer::Plan);
+        let others = (3..100).take_while(|&other| answer(0, pair(other), false) == Answer::Plan);
         assert_eq!(others.count(), 10);
+    }
+
+    /// A new plan for one share is none for another with the same neighbours.
+    #[test]
+    fn each_share_gets_its_plan() {
+        let mut detours = Detours::default();
+        for share in [ShareId(0), ShareId(1), ShareId::SPREAD] {
+            let mut answer = || detours.answer(NOW, (share, Site(0), Site(1)), false, 8);
+            assert_eq!([answer(), answer()], [Answer::Plan, Answer::Wait]);
+        }
     }
 
     proptest! {

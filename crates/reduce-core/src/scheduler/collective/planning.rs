@@ -74,6 +74,14 @@ impl Collective {
         }
     }
 
+    /// The share that a plan is for, if it is its latest one and has not ended.
+    pub(in crate::scheduler) fn share_under_way(&self, plan: PlanId) -> Option<ShareId> {
+        let mut shares = self.shares.values();
+        let share = shares.find(|share| share.plan == plan && !self.is_merged(share));
+        let spread = self.spread.is_current(plan).then_some(ShareId::SPREAD);
+        share.map(|share| share.id).or(spread)
+    }
+
     /// Most of what the root lacks is under way to it.
     fn is_half_merged(&self) -> bool {
         let Some(chunking) = self.chunking else {
