@@ -1,4 +1,4 @@
-//! What a rank and its agent say to each other.
+//! The messages between a rank and its agent.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

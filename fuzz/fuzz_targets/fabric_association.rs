@@ -1,4 +1,4 @@
-//! What a stranger sends over a transport without connections.
+//! The messages of a stranger over a transport without connections.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ropewalk_fabric_ofi::fuzzing::association(bytes));

@@ -1,5 +1,5 @@
-//! Programs and libraries, and the cache of the dynamic loader: no file takes more than it may, and what is found in the
-//! cache stands there.
+//! Programs and libraries, and the cache of the dynamic loader: no file takes more than it may, and a path
+//! that is found in the cache stands there.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Host files, lists of hosts, and what Slurm says about nodes: every host that comes out has a name that no command takes
-//! for an option, and there are never more than allowed.
+//! Host files, lists of hosts, and what Slurm says about nodes: every host that comes out has a name that no
+//! command takes for an option, and there are never more than allowed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What launchers and a name server send each other, at both ends.
+//! The messages between launchers and a name server, at both ends.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ropewalk_launch_core::fuzzing::names(bytes));

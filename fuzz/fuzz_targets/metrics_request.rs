@@ -1,4 +1,4 @@
-//! What somebody asks the server of metrics.
+//! A request to the server of metrics.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ropewalk_cli::fuzzing::metrics_request(bytes));

@@ -1,5 +1,5 @@
-//! What the agents' PMI servers tell each other: any bytes in place of a message, and any message to a server in the
-//! middle of a tree.
+//! The messages between the agents' PMI servers: any bytes in place of a message, and any message to a server
+//! in the middle of a tree.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

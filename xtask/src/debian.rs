@@ -1,4 +1,4 @@
-//! What the tests need that Rust does not bring along.
+//! The Debian packages that the tests need and Rust does not bring along.
 
 use anyhow::bail;
 
@@ -7,7 +7,7 @@ use crate::shell::{self, program, run, succeeds};
 /// A Debian package that the tests need.
 struct Package {
     name: &'static str,
-    /// What somebody who is asked to install it wants to know.
+    /// The use of the package, for somebody who is asked to install it.
     purpose: &'static str,
     /// A command that succeeds once it is there; other systems may have the thing without the package.
     probe: &'static [&'static str],
@@ -132,7 +132,7 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// What only the measurements of OpenFOAM need.
+/// The packages that only the measurements of OpenFOAM need.
 const EXAMPLES: &[Package] = &[Package {
     name: "openfoam-examples",
     purpose: "has the cases that OpenFOAM is measured with",

@@ -30,7 +30,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What takes some seconds: all but collective operations, which are half a minute under each launcher.
+    /// The options for the modules that take some seconds: all but collective operations, which take half a
+    /// minute under each launcher.
     pub(crate) fn short() -> Self {
         let modules = MODULES.into_iter().filter(|&module| module != "test_cco");
         Self {
@@ -136,7 +137,7 @@ struct Place {
     folder: PathBuf,
 }
 
-/// What came of the tests.
+/// The outcome of the tests.
 struct Outcome {
     ran: u64,
     failed: BTreeSet<String>,
@@ -181,7 +182,7 @@ impl Place {
         })
     }
 
-    /// What is not there would fail under both launchers, and so be no worse under ours.
+    /// Fails if there is no such module: it would fail under both launchers, and so be no worse under ours.
     fn require(&self, module: &str) -> anyhow::Result<()> {
         let folder = self.tests.parent().context("the tests are in no folder")?;
         for file in fs::read_dir(folder)? {
@@ -276,7 +277,7 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    /// What unittest says is understood; what ended before is no outcome.
+    /// The output of unittest is understood; output that ends before its summary is no outcome.
     #[test]
     fn outcomes_are_read() {
         let text = "FAIL: testA (test_comm.A.testA)\nRan 12 tests in 1.0s\n\nFAILED (failures=1)\n";

@@ -7,9 +7,9 @@ use crate::{
     shell::{cargo, output, program, run, succeeds},
 };
 
-/// Runs the tests of `fabric`'s own modules, where memory is shared, lent and mapped, with the compiler's address
-/// sanitizer: it ends a test that touches memory that it does not own, and fails if memory is lost that `leaks.txt` does
-/// not name. Those of loom, which switches between stacks of its own, are left out.
+/// Runs the tests of `fabric`'s own modules, where memory is shared, lent and mapped, with the compiler's
+/// address sanitizer. It ends a test that touches memory that it does not own, and fails if memory is lost
+/// that `leaks.txt` does not name. The tests of loom, which switches between stacks of its own, are left out.
 ///
 /// # Errors
 /// If a test fails, memory leaks, or something cannot be built.

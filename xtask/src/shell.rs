@@ -70,7 +70,7 @@ pub(crate) fn finish(mut command: Command, time_max: Duration) -> anyhow::Result
     Ok(())
 }
 
-/// What a program prints on its standard output.
+/// Runs a program, and returns what it prints on its standard output.
 ///
 /// # Errors
 /// If the program cannot be started or does not succeed.
@@ -86,7 +86,7 @@ pub(crate) fn output(mut command: Command) -> anyhow::Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{line} printed what is no text"))
 }
 
-/// Whether a program can be started and then succeeds; what it prints is dropped.
+/// Returns true if a program can be started and then succeeds; what it prints is dropped.
 pub(crate) fn succeeds(mut command: Command) -> bool {
     command
         .stdin(Stdio::null())

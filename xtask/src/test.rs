@@ -20,7 +20,9 @@ use crate::{
 /// Which tiers run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Adds what is slow: the demo's report in a browser, a short chaos, few points of the papers' figures, the package for Python, the archives, the commands in the book, mpi4py's suite, OpenFOAM, a choice of libfabric's matrix
+    /// Adds the slow tests: the demo's report in a browser, a short chaos, few points of the papers' figures,
+    /// the package for Python, the archives, the commands in the book, mpi4py's suite, OpenFOAM, a choice of
+    /// libfabric's matrix
     #[arg(long)]
     ci: bool,
     /// Adds the rest of libfabric's matrix, which takes about a quarter of an hour
@@ -28,8 +30,8 @@ pub(crate) struct Options {
     long: bool,
 }
 
-/// Runs the tests, ordinary ones first: most mistakes show there. Stops at the first step that fails, and prints the time
-/// of each step.
+/// Runs the tests, ordinary ones first: most mistakes show there. Stops at the first step that fails, and
+/// prints the time of each step.
 ///
 /// # Errors
 /// If a package that the tests need cannot be installed, or a test fails.
@@ -105,8 +107,8 @@ impl Steps {
     }
 }
 
-/// Which tests a step runs: a filter of nextest, and the words by which `cargo test` comes near it. Tests over libfabric
-/// have `ofi` in their names.
+/// The tests that a step runs: a filter of nextest, and the words by which `cargo test` comes near it. Tests
+/// over libfabric have `ofi` in their names.
 struct Choice {
     nextest: &'static str,
     cargo: &'static [&'static str],

@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// How often each is measured; the median is shown.
     #[arg(long, default_value_t = 7)]
     repetitions: usize,
-    /// What is started.
+    /// The program to start.
     #[arg(long, default_value = "/bin/true")]
     program: String,
 }

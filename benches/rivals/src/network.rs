@@ -15,7 +15,8 @@ use crate::manager::Manager;
 /// A bridge and the namespaces behind it; gone when this is dropped.
 pub(crate) struct Network {
     hosts: u8,
-    /// What the names of its parts end in: namespaces belong to the whole machine.
+    /// The part of the names of its bridge, namespaces and links that keeps them apart from those of other
+    /// networks: namespaces belong to the whole machine.
     suffix: String,
     folder: tempfile::TempDir,
 }

@@ -2,7 +2,7 @@
 //!
 //! | direction | tag | message | number |
 //! |---|---|---|---|
-//! | to the agent | 1 | `Hello` | bits 0 to 31 the rank, 32 to 39 the kind, 40 to 47 the version, 48 to 63 the directory |
+//! | to the agent | 1 | `Hello` | bits 0 to 31 rank, 32 to 39 kind, 40 to 47 version, 48 to 63 directory |
 //! | | 2 | `Steps` | steps done by this process |
 //! | | 3 | `Committed` | the generation |
 //! | | 4 | `Saved` | 0 |

@@ -143,7 +143,8 @@ mod tests {
         (agent, program)
     }
 
-    /// A program that reads nothing and an agent that takes nothing keep nobody waiting, and what matters is sent later.
+    /// A program that reads nothing and an agent that takes nothing keep nobody waiting, and what matters is
+    /// sent later.
     #[test]
     fn nobody_waits() {
         let (agent, mut program) = pair("nobody-waits");

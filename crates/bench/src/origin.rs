@@ -87,12 +87,12 @@ impl Origin {
         Process::crowd(&self.key, &self.chosen, clients, &self.target)
     }
 
-    /// What carries the calls.
+    /// The name of the provider that carries the calls.
     pub(super) fn provider(&self) -> &str {
         &self.provider
     }
 
-    /// Whether the target is on this host and memory carries the calls.
+    /// Returns true if the target is on this host and shared memory carries the calls.
     pub(super) fn shares_memory(&self) -> bool {
         self.provider == "shm"
     }

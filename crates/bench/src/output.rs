@@ -1,4 +1,4 @@
-//! What a command has found, on the standard output.
+//! The results of a command, on the standard output.
 
 use std::io::{Write, stdout};
 

@@ -1,4 +1,5 @@
-//! What an operating system allows between processes, found out by trying it with what the floors are made of.
+//! Probes that find out by trying what an operating system allows between processes, with the means of the
+//! floors.
 
 use std::{fs, thread};
 
@@ -10,7 +11,7 @@ use crate::{
     process::Process,
 };
 
-/// Whether the kernel tells of a process's death through shared memory.
+/// Checks that the kernel tells of a process's death through shared memory.
 ///
 /// # Errors
 /// If it does not, or memory cannot be shared.
@@ -27,8 +28,8 @@ pub fn robust_mutexes() -> anyhow::Result<String> {
     Ok("the kernel tells of a process's death through shared memory".to_owned())
 }
 
-/// Whether processes of one user may read each other's memory. A process that is not the parent of the other may be forbidden
-/// what the parent is allowed.
+/// Checks that processes of one user may read each other's memory. A process that is not the parent of the
+/// other may be forbidden what the parent is allowed.
 ///
 /// # Errors
 /// If they may not, or the other process cannot be started.

@@ -48,7 +48,8 @@ impl Process {
         Ok((process, address.parse()?))
     }
 
-    /// What a process says that was told to read bytes of this one's memory.
+    /// Starts a process that reads bytes of this one's memory, and returns its answer: the first byte or the
+    /// error.
     pub(crate) fn reader(key: &JobKey, bytes: ForeignBytes) -> anyhow::Result<String> {
         Self::start(key, &Provider::Tcp, Part::Reader { bytes })?.hear(READY_TIMEOUT)
     }

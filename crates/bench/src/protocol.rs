@@ -1,4 +1,4 @@
-//! What the measuring process asks of the other one.
+//! The requests of the measuring process to the other one.
 
 use ropewalk_rpc::{Amount, BulkHandle, ByteBuf, Pipeline, Procedure, RegionHandle};
 use serde::{Deserialize, Serialize};

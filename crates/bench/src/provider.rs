@@ -1,4 +1,4 @@
-//! What carries the calls.
+//! The providers that carry the calls.
 
 use std::{fmt, str::FromStr};
 
@@ -7,10 +7,10 @@ use ropewalk_rpc::{Buffer, EndpointOptions, Engine, PeerId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What carries the calls.
+/// A choice of the provider that carries the calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Provider {
-    /// What the endpoints choose.
+    /// The provider that the endpoints choose.
     Auto,
     /// This provider of libfabric's.
     Ofi(String),
@@ -23,7 +23,7 @@ pub(crate) enum Provider {
 }
 
 impl Provider {
-    /// What libfabric uses if nothing else is said: it is there on every host.
+    /// The default provider of libfabric: it is there on every host.
     const OFI_DEFAULT: &str = "tcp;ofi_rxm";
 
     /// Restricts an endpoint to this provider.
@@ -52,7 +52,7 @@ impl Provider {
         }
     }
 
-    /// What carries the calls to a target that has been called.
+    /// The name of the provider that carries the calls to a target that has been called.
     pub(super) fn used(&self, engine: &Engine, target: PeerId) -> anyhow::Result<String> {
         let used = engine.provider_of(target).context("there is no connection")?;
         Ok(match self {

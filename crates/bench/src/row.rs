@@ -1,4 +1,4 @@
-//! What was measured, as rows of a table.
+//! The measurements, as rows of a table.
 
 use comfy_table::{
     CellAlignment, Table,
@@ -9,9 +9,9 @@ use serde::Serialize;
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
-    /// What was done.
+    /// The name of the measured case.
     pub(super) case: &'static str,
-    /// What carried it.
+    /// The name of the provider that carried it.
     pub(super) provider: String,
     /// In which of several ways.
     pub(super) mode: String,
@@ -30,7 +30,7 @@ pub(super) struct Row {
     pub(super) floor: Option<f64>,
 }
 
-/// What values and floors count.
+/// The unit of values and floors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum Unit {
     #[serde(rename = "calls/s")]

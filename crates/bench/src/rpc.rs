@@ -37,14 +37,14 @@ pub struct Arguments {
     /// End within 40 seconds, with fewer rounds
     #[arg(long)]
     quick: bool,
-    /// What carries the calls; may be repeated [default: shm and tcp]
+    /// Provider that carries the calls; may be repeated [default: shm and tcp]
     #[arg(
         long,
         value_name = "auto|ofi[:NAME]|shm|tcp|tcp-encrypted",
         value_delimiter = ','
     )]
     provider: Vec<Provider>,
-    /// What is measured; may be repeated [default: the first six]
+    /// Case to measure; may be repeated [default: the first six]
     #[arg(long, value_enum, value_name = "CASE", value_delimiter = ',')]
     case: Vec<Case>,
     /// Measure against a process that serves already
@@ -99,7 +99,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was measured, and what could not be and why.
+/// The rows of all measurements, and the failed measurements with the reasons.
 struct Results {
     rows: Rows,
     failures: Vec<String>,

@@ -36,7 +36,7 @@ use super::{
     provider::Provider,
 };
 
-/// What a started process reads as its first line.
+/// The order that a started process reads as its first line.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) key: JobKey,
@@ -46,7 +46,7 @@ pub(super) struct Order {
     pub(super) part: Part,
 }
 
-/// What the process does.
+/// The role of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Part {
     /// Holds many clients of one target, which do nothing but what they are told.

@@ -32,7 +32,7 @@ pub struct Advisor(RunAdvisor);
 #[derive(Debug)]
 pub struct OpenStore {
     store: Store,
-    /// What the last restore gave out.
+    /// The folder of the last restore, to which the caller may hold a pointer.
     folder: CString,
 }
 
@@ -412,6 +412,6 @@ const NO_DIRECTORY: &str = "no directory was given for the store, and the progra
      --checkpoint DIR`, which gives one";
 
 thread_local! {
-    /// What `rw_checkpoint_restore_all` gave out.
+    /// The folder of this thread's last `rw_checkpoint_restore_all`, to which the caller may hold a pointer.
     static FOLDER: RefCell<CString> = RefCell::default();
 }

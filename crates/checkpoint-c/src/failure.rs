@@ -1,4 +1,4 @@
-//! What went wrong, for C: a code, and a line of text that the thread keeps.
+//! Errors for C: a code, and a line of text that the thread keeps.
 
 use std::{
     cell::RefCell,

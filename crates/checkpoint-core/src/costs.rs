@@ -1,10 +1,10 @@
-//! What saves and failures cost.
+//! The costs of saves and failures.
 
 use thiserror::Error;
 
 use crate::{interval::optimal_interval, two_levels::TwoLevels, two_levels_in_steps::TwoLevelsInSteps};
 
-/// What a save, a restore and the time between failures are, and what follows from that.
+/// The times of a save, of a restore and between failures, and the figures that follow from them.
 ///
 /// The interval and the overhead are worked out once, so that a decision costs next to nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,7 +16,7 @@ pub struct Costs {
     overhead: f64,
     /// How long after its blocking part a save protects.
     commit: f64,
-    /// What each segment's own factor is multiplied by.
+    /// The common factor of all segments, by which each segment's own factor is multiplied.
     scale: f64,
 }
 
@@ -68,12 +68,13 @@ impl Costs {
         })
     }
 
-    /// The same if saves are written in the background: the program waits only for the blocking part, which is what `save` is
-    /// then, and a save protects from `commit` seconds after it on. No save begins before the last one protects.
+    /// The same costs if saves are written in the background: the program waits only for the blocking part,
+    /// which then takes `save` seconds, and a save protects from `commit` seconds after it on. No save begins
+    /// before the last one protects.
     ///
-    /// A failure costs `commit` seconds of work more, whenever it comes: what was computed while the last save was being written
-    /// is done again. That is as if each restore took longer by that, so that the best interval stays what it is, unless it is
-    /// shorter than `commit`.
+    /// A failure costs `commit` seconds of work more, whenever it comes: the work done while the last save
+    /// was being written is done again. That is as if each restore took longer by that time, so that the best
+    /// interval stays the same, unless it is shorter than `commit`.
     ///
     /// # Errors
     /// If `commit` is negative or not finite.
@@ -127,8 +128,8 @@ impl Costs {
     /// The expected time until `compute` seconds of work and a save after them are done, with all the restores and
     /// repetitions that failures bring (the paper, equation 3). Infinite if it cannot be expressed.
     ///
-    /// If saves are written in the background it is that from one save's protection to the next one's, as long as no save waits
-    /// for the one before.
+    /// If saves are written in the background, it is the time from one save's protection to the next one's,
+    /// as long as no save waits for the one before.
     pub fn segment(&self, compute: f64) -> f64 {
         self.uninterrupted(compute + self.save)
     }
@@ -138,8 +139,8 @@ impl Costs {
         self.after_nothing(compute + self.save + self.commit)
     }
 
-    /// The same for any later save, also if it waits until the one before protects. What is done again after a failure waits for
-    /// nothing.
+    /// The same for any later save, also if it waits until the one before protects. Work that is done again
+    /// after a failure waits for nothing.
     pub fn next_segment(&self, compute: f64) -> f64 {
         let wait = (self.commit - compute).max(0.0);
         if wait == 0.0 {
@@ -150,26 +151,28 @@ impl Costs {
         self.scale * (again / self.mtbf).exp() * -(-(again + wait) / self.mtbf).exp_m1()
     }
 
-    /// The same without a save at the end, as for the last work of a run, from the protection by the last save on. Negative if
-    /// that would come after the end.
+    /// The same without a save at the end, as for the last work of a run, from the protection by the last
+    /// save on. Negative if that protection would come after the end.
     pub fn last_segment(&self, compute: f64) -> f64 {
         self.uninterrupted(compute - self.commit)
     }
 
-    /// The expected time of `length` seconds of work and saves after which nothing is to be saved, in a run that has not saved.
+    /// The expected time of `length` seconds of work and saves after which nothing is to be saved, in a run
+    /// that has not saved.
     pub fn unsaved(&self, length: f64) -> f64 {
         self.after_nothing(length)
     }
 
-    /// The expected time of a run of `total` seconds of work that saves each `interval` seconds (the paper, equation 4).
-    /// It takes the run for a whole number of intervals, each of which ends with a save.
+    /// The expected time of a run of `total` seconds of work that saves each `interval` seconds (the paper,
+    /// equation 4). It takes the run for a whole number of intervals, each of which ends with a save.
     pub fn run(&self, total: f64, interval: f64) -> f64 {
         total / interval * self.next_segment(interval)
     }
 
-    /// By which part the overhead becomes smaller if there is a fast way to save too, which takes `save` seconds and
-    /// survives the part `covers` of the failures: 0.3 is three tenths. Each way then has a period of its own. Nothing if it
-    /// is best not to use the fast way, as when it takes nearly as long or survives little.
+    /// The part by which the overhead becomes smaller if there is a fast way to save too, which takes `save`
+    /// seconds and survives the part `covers` of the failures: 0.3 is three tenths. Each way then has a
+    /// period of its own. Zero if it is best not to use the fast way, as when it takes nearly as long or
+    /// survives little.
     pub fn saving_of_fast_level(&self, save: f64, covers: f64) -> f64 {
         self.two_levels(save, covers)
             .map_or(0.0, |two| 1.0 - two.overhead / self.overhead)
@@ -180,8 +183,8 @@ impl Costs {
         TwoLevels::new(self, save, covers)
     }
 
-    /// The same for a run that can save only at the ends of its steps, which take so many seconds each. What comes of it may
-    /// take longer than one level does: where steps are longer than the periods, say.
+    /// The same for a run that can save only at the ends of its steps, which take `steps` seconds each. The
+    /// result may take longer than one level does, for example if steps are longer than the periods.
     pub fn two_levels_in_steps(&self, save: f64, covers: f64, steps: &[f64]) -> Option<TwoLevelsInSteps> {
         let two = self.two_levels(save, covers)?;
         TwoLevelsInSteps::new(self, save, covers, &two, steps)
@@ -193,9 +196,9 @@ impl Costs {
         segments * self.segment((work - self.spared()) / segments)
     }
 
-    /// The compute time between two saves for which `work` seconds that are left since the last save take least, if nothing is
-    /// saved at their end: all segments are equally long together with their saves. Nothing if it is best not to save any
-    /// more.
+    /// The compute time between two saves for which the `work` seconds left since the last save take least,
+    /// if nothing is saved at their end. All segments are equally long together with their saves. `None` if
+    /// it is best not to save any more.
     pub(crate) fn best_cut(&self, work: f64) -> Option<f64> {
         let segments = self.segments(work);
         (segments > 1.0).then(|| (work - self.spared()) / segments)
@@ -215,8 +218,8 @@ impl Costs {
         if is_fewer { fewer } else { more }
     }
 
-    /// An interval that is no longer than that of the [`best_cut`](Self::best_cut), and quickly found; nothing may be left of it
-    /// near the end.
+    /// An interval that is no longer than that of the [`best_cut`](Self::best_cut), and quickly found. It may
+    /// be zero near the end.
     pub(crate) fn shortest_cut(&self, work: f64) -> f64 {
         let fewer = ((work - self.spared()) / self.interval).floor();
         if fewer < 2.0 {
@@ -225,7 +228,8 @@ impl Costs {
         (work - self.spared()) / (fewer + 1.0)
     }
 
-    /// By how much the last segment may be longer than the others: it needs no save, and begins while one is being written.
+    /// The time by which the last segment may be longer than the others: it needs no save, and begins while
+    /// one is being written.
     fn spared(&self) -> f64 {
         self.save + self.commit
     }
@@ -240,24 +244,27 @@ impl Costs {
         self.scale * (length / self.mtbf).exp_m1()
     }
 
-    /// Whether a second of work costs less if it is saved after `now` seconds than after `later`, or more by no more than a part.
+    /// Returns true if a second of work costs less if it is saved after `now` seconds than after `later`, or
+    /// more by no more than the part `tolerance`.
     pub(crate) fn is_cheaper(&self, now: f64, later: f64, tolerance: f64) -> bool {
         let rate = |compute: f64| ((compute + self.save) / self.mtbf).exp_m1() / compute;
         rate(now) <= rate(later) * (1.0 + tolerance)
     }
 
-    /// What is left of a run, if `expected` seconds are a forecast of that. Nothing if the end is so far that the forecast may be
-    /// wrong by as much as there is to be gained.
+    /// The time that is left of a run, if `expected` seconds are the forecast of it. `None` if the end is so
+    /// far that the forecast may be wrong by as much as there is to be gained.
     pub(crate) fn near_end(&self, expected: f64) -> Option<f64> {
         (expected <= INTERVALS_FORESEEN * self.interval).then_some(expected)
     }
 }
 
-/// From so many segments on, one more or less makes so little difference that Young's model says well enough which is better.
+/// The number of segments from which on one more or less makes so little difference that Young's model says
+/// well enough which is better.
 const SEGMENTS_MANY: f64 = 8.0;
 
-/// So many intervals before its end a run can be cut by what is foreseen of it. Of runs whose steps become longer or shorter the
-/// rest is known no better further off, and where they stay as they are, this many intervals share nearly as well what is over.
+/// The number of intervals before its end from which on a run can be cut by the forecast of its rest. If
+/// steps become longer or shorter, the rest is known no better further off. If steps stay as they are, this
+/// many intervals share the excess nearly as well.
 const INTERVALS_FORESEEN: f64 = 3.0;
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use crate::{
     policy::{Moment, Reason},
 };
 
-/// A moment in a run of equal steps. Counts of steps are kept as floating-point numbers, since all that is done with them
-/// is arithmetic with times.
+/// A moment in a run of equal steps. Counts of steps are floating-point numbers, since they are only used in
+/// arithmetic with times.
 pub(crate) struct EqualSteps<'costs> {
     costs: &'costs Costs,
     /// How long a step takes, in seconds.
@@ -29,7 +29,8 @@ struct Cut {
 /// Up to how many steps in an interval it matters that a segment has a whole number of them.
 const STEPS_MAX: f64 = 16.0;
 
-/// Near the end is what is nearer than so many intervals, and long steps are those of which an interval has no more than this.
+/// The end is near if it is nearer than `INTERVALS_MAX` intervals. Steps are long if an interval has no more
+/// than `FEW_STEPS` of them.
 const INTERVALS_MAX: f64 = 10.0;
 const FEW_STEPS: f64 = 8.0;
 
@@ -40,9 +41,9 @@ const LIKENESS: f64 = 0.25;
 const TOLERANCE: f64 = 1e-6;
 
 impl<'costs> EqualSteps<'costs> {
-    /// Looks whether all steps took the same and a whole number of them is left. Nothing if they are so short that it does
-    /// not matter. Of steps that only resemble each other the next may be the first of a trend: for them the plain rule is
-    /// better.
+    /// The moment, if all steps took the same and a whole number of them is left. `None` if they are so short
+    /// that it does not matter. If steps only resemble each other, the next may be the first of a trend: the
+    /// plain rule is better for them.
     pub(crate) fn of(costs: &'costs Costs, moment: &Moment) -> Option<Self> {
         let step = moment.next_step;
         let remaining = moment.remaining?;
@@ -59,7 +60,7 @@ impl<'costs> EqualSteps<'costs> {
         })
     }
 
-    /// Whether it is best to save now, or to wait for the next step, or to save no more.
+    /// Decides if it is best to save now, to wait for the next step, or to save no more.
     pub(crate) fn decide(&self) -> Reason {
         // Sooner than after half an interval it is never best: that spares the exponentials at most moments.
         if (self.done + 1.0) * self.step < 0.5 * self.costs.interval() {
@@ -85,9 +86,10 @@ impl<'costs> EqualSteps<'costs> {
     }
 }
 
-/// What is best near the end of a run of long steps that resemble each other, if those to come take as long as the last.
-/// Where an interval has few steps, how many whole ones the rest has says more than how long it takes. Nothing where that is
-/// not so; far from the end the plain rule is as good, and the next step may be the first of a trend.
+/// The best decision near the end of a run of long steps that resemble each other, if the steps to come take
+/// as long as the last. If an interval has few steps, the number of whole steps in the rest says more than
+/// its time. `None` if that is not so: far from the end the plain rule is as good, and the next step may be
+/// the first of a trend.
 pub(crate) fn decide_near_end(costs: &Costs, moment: &Moment) -> Option<Reason> {
     let Moment {
         elapsed, next_step, ..
@@ -128,8 +130,8 @@ struct Powers {
     of_save: f64,
     /// How many whole steps a segment has if there are very many.
     usual: f64,
-    /// How many steps could be done in the time of a save, how many whole ones, and `e` to the power of those, divided by the
-    /// mean time between failures.
+    /// How many steps could be done in the time of a save, how many whole ones, and `e` to the power of the
+    /// time of the whole ones divided by the mean time between failures.
     spared: f64,
     whole: f64,
     of_whole: f64,

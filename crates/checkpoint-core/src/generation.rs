@@ -35,7 +35,7 @@ pub struct Holdings {
     pub restarts: Option<Restarts>,
 }
 
-/// What to start from.
+/// The choice of the generation to start from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// The newest generation that all ranks have whole; nothing if there is none.
@@ -101,8 +101,8 @@ fn complete(of_ranks: &[Holdings], ranks: Option<usize>) -> Vec<Held> {
     complete
 }
 
-/// The newest whole checkpoint of these, if it was saved by another number of ranks than a job has: what that job would save
-/// does not go on from it.
+/// The newest whole checkpoint of these, if it was saved by another number of ranks than a job has: the saves
+/// of that job would not go on from it.
 pub fn of_other_ranks(of_ranks: &[Holdings], ranks: u32) -> Option<Held> {
     let newest = of_ranks
         .iter()

@@ -1,4 +1,4 @@
-//! What is remembered of a run over its restarts: how long it ran, how often it failed, how long saves took.
+//! The memory of a run over its restarts: how long it ran, how often it failed, how long saves took.
 
 mod lines;
 mod note;
@@ -115,8 +115,8 @@ pub enum Record {
         /// Seconds since the start.
         ran: f64,
     },
-    /// The program ended after so many seconds as it did before, at the same step: a fault of its own, which says nothing
-    /// about how often the machine fails.
+    /// The program ended after so many seconds as it did before, at the same step. That is a fault of its
+    /// own, which says nothing about how often the machine fails.
     Repeated {
         /// Seconds since the start.
         ran: f64,
@@ -131,7 +131,7 @@ pub enum Record {
     Note(Note),
 }
 
-/// What a journal says. Its memory is bounded, however long the journal.
+/// The content of a journal. Its memory is bounded, however long the journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     totals: Totals,
@@ -147,7 +147,7 @@ pub struct History {
     restore: Option<f64>,
     /// The steps since the last save: if the program failed they will be done again.
     steps: Vec<f64>,
-    /// Whether they are those of a start before.
+    /// True if the steps are those of an earlier start.
     steps_are_old: bool,
     notes: note::Notes,
     /// How many saves failed since the last good one.
@@ -446,12 +446,13 @@ impl History {
         text
     }
 
-    /// What happened until now.
+    /// The totals until now.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// How many saves there were, and for how many seconds the job ran: of journals of one job the newer one knows more.
+    /// The number of saves, and the seconds that the job ran: of journals of one job the newer one knows
+    /// more.
     pub fn knowledge(&self) -> (u64, f64) {
         let ran = self.totals.exposure + self.open_ran().unwrap_or(0.0);
         (self.totals.saves, ran)
@@ -483,8 +484,8 @@ impl History {
         &self.saves[level as usize]
     }
 
-    /// How long after its blocking part each of the last saves of a level protected, in seconds; none if they are not written
-    /// in the background.
+    /// How long after its blocking part each of the last saves of a level protected, in seconds. Empty if
+    /// they are not written in the background.
     pub fn commits(&self, level: Level) -> &[f64] {
         &self.commits[level as usize]
     }

@@ -1,4 +1,4 @@
-//! What a checkpoint consists of, written down so that a torn or changed one is recognised.
+//! The contents of a checkpoint, written down so that a torn or changed one is recognised.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::advisor::Level;
 
-/// What one rank has saved in one generation.
+/// The content that one rank has saved in one generation.
 ///
 /// As text it is one line for each fact and ends with a checksum of all that is before it, so that people can read it
 /// and no part of it can be missing. Paths are percent-encoded where they are not plain ASCII.
@@ -22,7 +22,7 @@ pub struct Manifest {
     pub step: u64,
     /// Where the paths of the files begin.
     pub place: Place,
-    /// Whether other hosts are to have copies, which a fast save does without.
+    /// The level of the save: other hosts are to have copies of a full one, not of a fast one.
     pub level: Level,
     /// The files, in order of path.
     pub files: Vec<SavedFile>,
@@ -73,7 +73,7 @@ pub enum ManifestError {
     Line {
         /// Counted from 1.
         line: usize,
-        /// What has to stand there.
+        /// The expected content.
         expected: &'static str,
     },
     /// A path that would lead out of its place, or nowhere.
@@ -239,7 +239,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Whether a path stays below the folder where it begins.
+/// Returns true if a path stays below the folder where it begins.
 pub fn is_safe(path: &[u8]) -> bool {
     path.len() <= PATH_BYTES_MAX
         && !path.contains(&0)
@@ -314,7 +314,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read, whatever bytes the paths have.
+        /// A written manifest is read back the same, whatever bytes the paths have.
         #[test]
         fn manifests_come_back(parts in proptest::collection::vec("[^/\\x00]{1,9}", 1..4), size: u64, step: u64) {
             let path = parts.join("/").into_bytes();

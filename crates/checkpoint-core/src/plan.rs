@@ -19,10 +19,10 @@ pub struct Plan {
 const ROUNDING: f64 = 1e-9;
 
 impl Plan {
-    /// The saves of a policy in a run whose steps take so many seconds each. The policy is told the number of steps, and a
-    /// forecast: the next step takes as long as the last one, unless steps come in a cycle, and the rest of the run as long for
-    /// each step as the last interval. Failures do not change the plan: after one, the steps since the last save are done again,
-    /// and saved after the same steps.
+    /// The saves of a policy in a run whose steps take `steps` seconds each. The policy is told the number of
+    /// steps, and a forecast: the next step takes as long as the last one, unless steps come in a cycle, and
+    /// the rest of the run takes as long for each step as the last interval. Failures do not change the plan:
+    /// after one, the steps since the last save are done again, and saved after the same steps.
     pub fn by(policy: &dyn Policy, costs: &Costs, steps: &[f64]) -> Self {
         let mut saves = Vec::new();
         let mut forecast = Forecast::new(&[]);
@@ -115,8 +115,9 @@ impl Plan {
         &self.saves
     }
 
-    /// The expected time of the run in seconds, with all its saves, failures, restores and repetitions: exact, since the
-    /// segments between saves are independent of each other (the paper, equation 3, for each of them).
+    /// The expected time of the run in seconds, with all its saves, failures, restores and repetitions. It is
+    /// exact, since the segments between saves are independent of each other (the paper, equation 3, for each
+    /// of them).
     pub fn expected_time(&self, costs: &Costs, steps: &[f64]) -> f64 {
         let compute = |from: usize, to: usize| steps[from..to].iter().sum::<f64>();
         let end = steps.len();

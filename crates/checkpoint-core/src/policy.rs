@@ -19,14 +19,15 @@ pub struct Moment {
     /// one percent. Better nothing than a guess over many intervals: [`Plan::by`](crate::Plan::by) and
     /// [`Advisor`](crate::Advisor) tell what they foresee only where the end is near.
     pub remaining: Option<f64>,
-    /// Whether all steps so far took as long as the last one, but for rounding. Then the rest is cut into whole steps.
+    /// True if all steps so far took as long as the last one, but for rounding. Then the rest is cut into
+    /// whole steps.
     pub equal_steps: bool,
 }
 
-/// What to do at the end of a time step.
+/// The decision at the end of a time step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// Whether to save now.
+    /// True if the program is to save now.
     pub save: bool,
     /// Why.
     pub reason: Reason,
@@ -37,7 +38,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// What follows from a reason.
+    /// The decision that follows from a reason.
     pub(crate) fn new(costs: &Costs, reason: Reason) -> Self {
         let save = match reason {
             Reason::NotYet
@@ -93,15 +94,15 @@ pub enum Reason {
 
 /// When to save. Decisions allocate nothing and read no clock.
 pub trait Policy {
-    /// Whether to save at the end of a time step.
+    /// Decides if the program is to save at the end of a time step.
     fn decide(&self, costs: &Costs, moment: &Moment) -> Decision;
 }
 
 /// The default: saves when a second of work costs no more if it is saved now than if it is saved one step later.
 ///
-/// It is best for steps of equal length, where the rule of the paper, which always saves before the interval is over,
-/// can waste 5 % of a run. Where it makes next to no difference and nobody knows the end, it saves when the paper's rule does:
-/// which of the two comes to the end at a better moment would be chance.
+/// It is best for steps of equal length, where the rule of the paper, which always saves before the interval
+/// is over, can waste 5 % of a run. If it makes next to no difference and nobody knows the end, it saves when
+/// the paper's rule does: which of the two comes to the end at a better moment would be chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate;
 
@@ -260,7 +261,7 @@ mod tests {
         assert!(!saves(&FixedSteps(4), 100.0, 1.0) && saves(&FixedSteps(3), 0.1, 1.0));
     }
 
-    /// Whoever knows the end saves in equal parts, and not just before it.
+    /// A run whose end is known is saved in equal parts, and not just before the end.
     #[test]
     fn the_end_of_the_run_needs_no_save() {
         let costs = Costs::new(0.6, 0.6, 25.0).unwrap();

@@ -7,12 +7,12 @@ use crate::{
     plan::Plan,
 };
 
-/// What a run meets: how long its steps, saves and restores take, and how often it fails.
+/// The conditions of a run: how long its steps, saves and restores take, and how often it fails.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rehearsal<'a> {
     /// How long each step takes, in seconds.
     pub steps: &'a [f64],
-    /// What full saves, restores and failures are in truth.
+    /// The true costs of full saves, restores and failures.
     pub costs: Costs,
     /// A fast way to save: how long it takes in seconds, and which part of the failures it survives.
     pub fast: Option<(f64, f64)>,
@@ -77,8 +77,8 @@ impl Rehearsal<'_> {
         self.advised_until(f64::INFINITY, options, uniform)
     }
 
-    /// The same, given up when it is not over after so many seconds. It took longer than these then: who saves too seldom for
-    /// what fails may never come to an end.
+    /// The same, given up if the run is not over after `limit` seconds. Its total is then longer than that: a
+    /// run that saves too seldom for its failures may never come to an end.
     pub fn advised_until(
         &self,
         limit: f64,
@@ -178,7 +178,8 @@ struct Fate<U> {
     left: f64,
     /// How long it still takes until the last save of a plan protects.
     writing: f64,
-    /// How long it was since what a failure goes back to, since the last save was copied, and how much of that was upkeep.
+    /// The time since the state that a failure goes back to, the time since the last save was copied, and the
+    /// upkeep in the first of them, all in seconds.
     unsafe_time: f64,
     since_copy: f64,
     unsafe_upkeep: f64,
@@ -219,7 +220,8 @@ impl<U: FnMut() -> f64> Fate<U> {
         false
     }
 
-    /// Lets some time of a plan pass, in which the last save may come to protect; says whether it passed without a failure.
+    /// Lets `seconds` of a plan pass, in which the last save may come to protect. Returns true if they passed
+    /// without a failure.
     fn pass(&mut self, seconds: f64, protects: impl FnOnce()) -> bool {
         let writing = self.writing.min(seconds);
         if !self.go_on(writing) {

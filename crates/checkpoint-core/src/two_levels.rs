@@ -4,8 +4,8 @@ use crate::{costs::Costs, interval::optimal_interval};
 
 /// How two ways to save are best used together.
 ///
-/// Between two full saves lie some fast ones, all at equal distances. A failure that the fast way survives costs what was
-/// done since the last save of either kind, any other what was done since the last full one.
+/// Between two full saves lie some fast ones, all at equal distances. A failure that the fast way survives
+/// costs the work since the last save of either kind, any other the work since the last full one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TwoLevels {
     /// The best compute time between two saves of either kind, in seconds.
@@ -17,12 +17,12 @@ pub struct TwoLevels {
 }
 
 impl TwoLevels {
-    /// What is best beside full saves that cost `full` if there are fast ones that take `save` seconds and survive the
-    /// part `covers` of the failures; nothing if it is best to do without them.
+    /// The best use of two ways to save: full saves that cost `full`, and fast ones that take `save` seconds
+    /// and survive the part `covers` of the failures. `None` if it is best to do without fast ones.
     ///
-    /// A full save stands where a fast one would have been, so that what it costs on its own is only the difference. With
-    /// that, and each level facing the failures that are its own, the intervals of equation 5 come within half a point of
-    /// the best that one finds by trying all.
+    /// A full save stands where a fast one would have been, so that its own cost is only the difference. With
+    /// that, and each level facing the failures that are its own, the intervals of equation 5 come within
+    /// half a point of the best that one finds by trying all.
     pub(crate) fn new(full: &Costs, save: f64, covers: f64) -> Option<Self> {
         let more = full.save() - save;
         if !(save > 0.0 && more > 0.0 && covers > 0.0) {
@@ -51,9 +51,9 @@ impl TwoLevels {
 /// The expected time from one full save to the end of the next: so many segments of `length` seconds, each of which is
 /// done again after a failure that the fast way survives, and all of them after another.
 ///
-/// With `to_go(i)` the time from the begin of segment i, and `back(i)` that from the begin of a restore to there, the last
-/// of which may fail too, both are sums of a part that does not depend on `back(1)` and a multiple of it; the recursion over
-/// the segments is a geometric series, since all are equally long.
+/// `to_go(i)` is the time from the begin of segment i on, and `back(i)` the time from the begin of a restore
+/// to that segment on; the restore may fail too. Both are sums of a part that does not depend on `back(1)`
+/// and a multiple of it. The recursion over the segments is a geometric series, since all are equally long.
 pub(crate) fn expected_round(full: &Costs, covers: f64, segments: f64, length: f64) -> f64 {
     let mtbf = full.mtbf();
     let fails = -(-length / mtbf).exp_m1();

@@ -7,7 +7,8 @@ use crate::{costs::Costs, two_levels::TwoLevels};
 pub struct TwoLevelsInSteps {
     /// How many steps lie between two saves of either kind.
     pub fast_steps: usize,
-    /// How many steps lie between two full saves: a multiple of [`fast_steps`](Self::fast_steps), at least twice as many.
+    /// The number of steps between two full saves: a multiple of [`fast_steps`](Self::fast_steps), at least
+    /// twice as many.
     pub full_steps: usize,
     /// How many saves of either kind the run makes. Its end needs none.
     pub saves: usize,
@@ -18,8 +19,9 @@ pub struct TwoLevelsInSteps {
 }
 
 impl TwoLevelsInSteps {
-    /// The best of the whole numbers beside what `two` wants of steps of mean length. Steps longer than a period want one
-    /// save of either kind after each, and a full one in the place of every second at most: else there were no fast ones.
+    /// The best of the whole numbers beside those that `two` wants for steps of mean length. Steps longer
+    /// than a period want one save of either kind after each, and a full one in the place of every second at
+    /// most: else there were no fast ones.
     ///
     /// Nothing if the run would be over before its first save.
     pub(crate) fn new(full: &Costs, save: f64, covers: f64, two: &TwoLevels, steps: &[f64]) -> Option<Self> {
@@ -75,11 +77,11 @@ fn expected_time(
     if time.is_nan() { f64::INFINITY } else { time }
 }
 
-/// The expected time from one full save to the end of the next, of segments of such lengths, the last of them first. Each is
-/// done again after a failure that the fast way survives, and all of them after another.
+/// The expected time from one full save to the end of the next, of segments of such lengths, the last of them
+/// first. Each is done again after a failure that the fast way survives, and all of them after another.
 ///
-/// The time from the begin of a segment on is a sum of a part that does not depend on the time from a restore of the full
-/// save on, and a multiple of that, as where all segments are equally long.
+/// The time from the begin of a segment on is a sum of a part that does not depend on the time from a
+/// restore of the full save on, and a multiple of that time, as for segments that are equally long.
 fn expected_round(full: &Costs, covers: f64, lengths_from_last: impl Iterator<Item = f64>) -> f64 {
     let mtbf = full.mtbf();
     let restore_fails = -(-full.restore() / mtbf).exp_m1();

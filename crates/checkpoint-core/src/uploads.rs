@@ -8,9 +8,9 @@ use crate::{generation::KEEP_MIN, partner::Part};
 /// Decides what is uploaded next: the newest generation that all ranks have, and none that is older than one that is
 /// there. What fails is tried again, later each time.
 ///
-/// Tell it with [`handle_local`](Self::handle_local) what there is, take an action with [`poll`](Self::poll), do it, and
-/// tell with [`handle_listed`](Self::handle_listed), [`handle_done`](Self::handle_done) or
-/// [`handle_failed`](Self::handle_failed) what became of it.
+/// Tell it with [`handle_local`](Self::handle_local) which parts there are, take an action with
+/// [`poll`](Self::poll), do it, and tell its outcome with [`handle_listed`](Self::handle_listed),
+/// [`handle_done`](Self::handle_done) or [`handle_failed`](Self::handle_failed).
 #[derive(Clone, Debug, Default)]
 pub struct Uploads {
     complete: BTreeSet<u64>,
@@ -20,7 +20,7 @@ pub struct Uploads {
     again: Duration,
 }
 
-/// What is to be done in the object store.
+/// An action to be done in the object store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadAction {
     /// Look which generations are there.
@@ -42,7 +42,7 @@ impl Uploads {
         self.complete = complete.map(|((generation, ..), _)| generation).collect();
     }
 
-    /// What to do now, if anything.
+    /// The action to do now, if any.
     pub fn poll(&self, now: Duration) -> Option<UploadAction> {
         if now < self.again {
             return None;
@@ -61,7 +61,7 @@ impl Uploads {
         }
     }
 
-    /// Whether the newest generation is uploaded.
+    /// Returns true if the newest generation is uploaded.
     pub fn is_done(&self) -> bool {
         self.complete.last() <= self.uploaded.as_ref().and_then(BTreeSet::last)
     }
@@ -131,7 +131,8 @@ mod tests {
         assert_eq!(uploads.poll(Duration::ZERO), None);
     }
 
-    /// After a failure there is a pause, longer each time up to five minutes; it is told once, and once when all is well.
+    /// After a failure there is a pause, longer each time up to five minutes. The failure is told once, and
+    /// the recovery once.
     #[test]
     fn failures_are_told_once() {
         let mut uploads = Uploads::default();

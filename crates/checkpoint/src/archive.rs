@@ -28,8 +28,8 @@ use super::{
     store_error::StoreError,
 };
 
-/// The generations of a job in an object store, laid out as in a directory: the files of each rank, and its manifest, which
-/// comes last, and without which nothing of it exists.
+/// The generations of a job in an object store, laid out as in a directory: the files of each rank, and its
+/// manifest. The manifest comes last; without it nothing of the generation exists.
 #[derive(Debug)]
 pub struct Archive {
     store: Box<dyn ObjectStore>,
@@ -49,10 +49,10 @@ pub enum ArchiveError {
     Files {
         /// Which.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// What is there as a manifest is none.
+    /// The bytes stored as a manifest do not parse as one.
     #[error("{key} is no manifest")]
     Manifest {
         /// Where.
@@ -69,10 +69,10 @@ pub enum ArchiveError {
     /// The directory here cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What names the object store is no address.
+    /// The address of the object store is no valid URL.
     #[error("{text:?} names no object store: write file:///FOLDER, or s3://BUCKET/FOLDER and the like")]
     Url {
-        /// What was given.
+        /// The address as given.
         text: String,
         /// Why not.
         source: url::ParseError,
@@ -119,7 +119,8 @@ impl Archive {
         Ok(complete(&found).into_iter().map(|held| held.generation).collect())
     }
 
-    /// Uploads all parts of a generation of a directory. Needs memory for some pieces of 8 MiB, whatever the size of files.
+    /// Uploads all parts of a generation of a directory. Needs memory for some pieces of 8 MiB, however large
+    /// the files are.
     ///
     /// # Errors
     /// If a file is not as it was saved, or the object store does not take it. What was uploaded has no manifest then.
@@ -361,7 +362,7 @@ fn complete(manifests: &[Manifest]) -> Vec<Held> {
     of_generation.into_values().filter_map(whole).collect()
 }
 
-/// What goes to and from an object store at once.
+/// The size in bytes of a piece that goes to or from an object store at once.
 const PIECE_BYTES: u64 = 8 << 20;
 const PIECES_MAX: u64 = 9000;
 

@@ -67,8 +67,8 @@ impl Arrival {
         })
     }
 
-    /// Writes what `read` hands over, see [`Depot::receive`](super::depot::Depot::receive), and brings it to the disk. It is
-    /// still to be [published](Self::publish).
+    /// Writes the bytes that `read` hands over, see [`Depot::receive`](super::depot::Depot::receive), and
+    /// brings them to the disk. The copy is still to be [published](Self::publish).
     pub(super) fn receive<E: From<StoreError>>(
         mut self,
         read: impl FnMut(&SavedFile, &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), E>,
@@ -94,8 +94,8 @@ impl Arrival {
         }
     }
 
-    /// Makes the copy exist, and says what it is. Nobody may remove older generations meanwhile: what this one lists is being
-    /// written anew.
+    /// Makes the copy exist, and says what it is. Nobody may remove older generations meanwhile: the files
+    /// that this one lists are being written anew.
     pub(super) fn publish(mut self) -> Result<Held, StoreError> {
         match self.store.publish(&self.manifest) {
             Ok(()) => Ok(held(&self.manifest)),

@@ -12,7 +12,8 @@ use thiserror::Error;
 
 /// A way by which all ranks learn what each of them has. Every rank makes the same calls in the same order.
 pub trait Coordination {
-    /// Gives some bytes to all ranks and returns those of all, in order of rank. Waits for the slowest, but not for ever.
+    /// Gives some bytes to all ranks and returns those of all, in order of rank. Waits for the slowest rank,
+    /// but not for ever.
     ///
     /// # Errors
     /// If a rank does not come in time, or cannot be reached.
@@ -64,7 +65,7 @@ pub enum CoordinationError {
     Files {
         /// Which.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -90,8 +91,8 @@ pub struct SharedDirectory {
 }
 
 impl SharedDirectory {
-    /// The ranks meet in a folder of their own below the directory. Its name has to be new at every start of the job and
-    /// the same for all ranks, or they would read what ranks of an earlier start said.
+    /// The ranks meet in a folder of their own below the directory. Its name has to be new at every start of
+    /// the job and the same for all ranks, or they would read the messages of ranks of an earlier start.
     pub fn new(
         directory: impl Into<PathBuf>,
         start: &str,
@@ -172,7 +173,7 @@ impl Coordination for SharedDirectory {
     }
 }
 
-/// What the folders in which ranks meet begin with.
+/// The prefix of the names of the folders in which ranks meet.
 pub(crate) const MEETING: &str = "meeting-";
 
 /// Between two looks for what a rank says.

@@ -52,7 +52,7 @@ const BYTES_MAX: usize = 32;
 mod tests {
     use super::*;
 
-    /// What is said is read, and what is not a number is nothing.
+    /// A generation that was written is read back; a text that is no number is read as `None`.
     #[test]
     fn what_is_said_is_read() {
         let folder = tempfile::tempdir().unwrap();

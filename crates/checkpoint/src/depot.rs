@@ -32,11 +32,11 @@ pub struct Depot {
 #[derive(Debug)]
 pub(super) struct Lister {
     directory: PathBuf,
-    /// What manifests said that were read before: they do not change.
+    /// The parts by the manifests that were read before: manifests do not change.
     known: BTreeMap<(u64, u32), Part>,
 }
 
-/// What was put aside before a start, and what could not be.
+/// The parts that were put aside before a start, and the errors of those that could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutAside {
     /// Where it is now.
@@ -101,7 +101,8 @@ impl Depot {
         root_of(&self.lister.directory)
     }
 
-    /// Keeps a copy of a part. `read` hands over the bytes of a listed file, in order, piece by piece. The copy exists only when all of it is here, on the disk, and as the manifest says.
+    /// Keeps a copy of a part. `read` hands over the bytes of a listed file, in order, piece by piece. The
+    /// copy exists only when all of it is here, on the disk, and as the manifest says.
     ///
     /// # Errors
     /// If it cannot be written, or is something else than the manifest says; and those of `read`.
@@ -207,9 +208,9 @@ impl Lister {
 
     /// All parts that have a manifest.
     ///
-    /// The newest are looked for first: older ones are copied before them, so that one which is missing here is not about to
-    /// come while a newer one that came after it is here. For the same reason nothing is said if something cannot be read: what
-    /// is not there other hosts may give up.
+    /// The newest are looked for first. Older ones are copied before them, so that one which is missing here
+    /// is not about to come while a newer one that came after it is here. For the same reason an error is
+    /// returned if something cannot be read: other hosts may give up parts that are not listed here.
     pub(super) fn parts(&mut self) -> Result<BTreeSet<Part>, StoreError> {
         self.list(Err)
     }

@@ -1,4 +1,4 @@
-//! What a supervisor tells the program that it starts.
+//! The environment variables by which a supervisor informs the program that it starts.
 
 use std::{env, path::PathBuf};
 
@@ -7,8 +7,8 @@ use ropewalk_checkpoint_core::{MTBF_AT_FIRST, Mtbf};
 /// The variable with the directory of the job's checkpoints.
 pub const DIRECTORY_VARIABLE: &str = "ROPEWALK_CHECKPOINT_DIR";
 
-/// The variable with the folder of the generation to start from, in which each rank has a folder `rank-NNNNN`; for files in
-/// place, with the folder below which they are. Not set at the first start.
+/// The variable with the folder of the generation to start from, in which each rank has a folder
+/// `rank-NNNNN`; for files in place, with the folder below which they are. Not set at the first start.
 pub const RESTORE_VARIABLE: &str = "ROPEWALK_RESTORE";
 
 /// The variable with the step of the generation to start from.
@@ -23,21 +23,23 @@ pub const MTBF_KNOWN_VARIABLE: &str = "ROPEWALK_MTBF_KNOWN";
 /// The variable with the guess in seconds that nobody made: it follows from the number of hosts.
 pub const MTBF_DEFAULT_VARIABLE: &str = "ROPEWALK_MTBF_DEFAULT";
 
-/// The variable with the mean time between losses of a host in seconds, if saves of the full level are copied to other hosts.
+/// The variable with the mean time between losses of a host in seconds, if saves of the full level are copied
+/// to other hosts.
 pub const HOST_MTBF_VARIABLE: &str = "ROPEWALK_HOST_MTBF";
 
 /// The variable with the number of the start, by which the supervisor and the program know that they mean the same.
 pub const START_VARIABLE: &str = "ROPEWALK_CHECKPOINT_START";
 
-/// The variable with the number of the generation to start from, or `none`, if who starts the job has decided for all ranks,
-/// which then need not ask each other; see [`Decided`].
+/// The variable with the number of the generation to start from, or `none`, if the process that starts the
+/// job has decided for all ranks, which then need not ask each other; see [`Decided`].
 pub const GENERATION_VARIABLE: &str = "ROPEWALK_RESTORE_GENERATION";
 
 /// The variable with the number of the next generation, beside [`GENERATION_VARIABLE`].
 pub const NEXT_VARIABLE: &str = "ROPEWALK_NEXT_GENERATION";
 
-/// What was decided for all ranks by who starts them: where each host has a directory of its own, ranks do not see what
-/// others have. Such ranks do not remove old generations either, which is done when there are copies of newer ones.
+/// The start as decided for all ranks by the process that starts them: if each host has a directory of its
+/// own, ranks do not see the generations of others. Such ranks do not remove old generations either, which is
+/// done when there are copies of newer ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decided {
     /// The generation to start from, which each rank has whole; the program starts from its beginning if `None`.
@@ -46,7 +48,7 @@ pub struct Decided {
     pub next: u64,
 }
 
-/// What was decided for this start by who has started it.
+/// The decision for this start by the process that has started it; `None` if there is none.
 pub fn decided_of_job() -> Option<Decided> {
     let next = env::var(NEXT_VARIABLE).ok()?.parse().ok()?;
     let generation = match env::var(GENERATION_VARIABLE).ok()?.as_str() {

@@ -1,4 +1,4 @@
-//! What the store asks of a file system.
+//! The operations of a file system that the store needs.
 
 use std::{
     ffi::OsString,
@@ -17,7 +17,7 @@ pub trait Files {
     /// As the file system says.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// What is in a directory, in order of name.
+    /// The entries of a directory, in order of name.
     ///
     /// # Errors
     /// As the file system says.
@@ -77,8 +77,8 @@ pub trait Files {
     /// As the file system says.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Locks a file, which is made if it does not exist, for this process alone until it is closed or the process ends. Nothing
-    /// where there are no locks.
+    /// Locks a file, which is made if it does not exist, for this process alone until it is closed or the
+    /// process ends. `None` if there are no locks.
     ///
     /// # Errors
     /// As the file system says; [`io::ErrorKind::WouldBlock`] if another process has locked it.
@@ -93,11 +93,11 @@ pub trait Files {
 pub struct Entry {
     /// The name.
     pub name: OsString,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: EntryKind,
 }
 
-/// What a name stands for.
+/// The kind of file that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryKind {
     /// A directory.

@@ -47,7 +47,7 @@ impl JournalFile {
         Ok((journal, history))
     }
 
-    /// What is in a journal that others may write; nothing if there is none.
+    /// The history in a journal that others may write; `None` if there is no journal.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -110,8 +110,8 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Takes room on the disk for all that it may become, so that it can be written when others have filled the disk: when it
-    /// has most to tell.
+    /// Takes room on the disk for all that the journal may become, so that it can be written when others have
+    /// filled the disk: when it has most to tell.
     fn reserve(&self) {
         // It is a service of file systems that not all offer.
         let _ = rustix::fs::fallocate(

@@ -7,9 +7,10 @@
 //! ([`Policy`]). The model is that of "Checkpoint period optimization for application development frameworks of
 //! computational fluid dynamics" (the paper); where this crate does better than its rule, the item says so.
 //!
-//! What was saved is kept by a [`Store`], which never restores a save that is torn, changed, or not there on all ranks.
+//! A [`Store`] keeps the saves, and never restores one that is torn, changed, or not there on all ranks.
 //!
-//! All times are in seconds. The crate `ropewalk-checkpoint-core` decides, without a clock or a file; its items are here too.
+//! All times are in seconds. The crate `ropewalk-checkpoint-core` decides, without a clock or a file; its
+//! items are here too.
 //!
 //! # Examples
 //! ```

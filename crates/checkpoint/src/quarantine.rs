@@ -64,8 +64,8 @@ impl<F: Files> Store<F> {
         Ok(Some(folder))
     }
 
-    /// Removes this rank's oldest parts from the folder `quarantine`, in which two generations stay at most. What cannot be
-    /// removed now is the next time.
+    /// Removes this rank's oldest parts from the folder `quarantine`, in which two generations stay at most.
+    /// Parts that cannot be removed now are removed the next time.
     pub(super) fn trim_quarantine(&self) {
         let quarantine = self.quarantine_path();
         let found: Vec<Quarantined> = self

@@ -20,29 +20,30 @@ use super::{
     store_error::{StoreError, cannot},
 };
 
-/// What a rank starts from.
+/// The generation that a rank starts from, and the parts put aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The generation and its step; nothing if there is none, and the program has to start from its beginning.
     pub from: Option<Held>,
     /// Where this rank's files of it are.
     pub folder: Option<PathBuf>,
-    /// What was put aside.
+    /// The folders of the parts that were put aside.
     pub quarantined: Vec<PathBuf>,
-    /// What could not be put aside, and why: it is not restored all the same.
+    /// The reasons why some parts could not be put aside; they are not restored all the same.
     pub stuck: Vec<String>,
 }
 
 impl<F: Files> Store<F> {
-    /// Agrees with the other ranks on the newest generation that all have whole, puts everything newer and everything
-    /// torn aside, and counts the start. Reads and hashes every generation there is. If the generation was
-    /// [decided](StoreOptions::decided) for all ranks, the others are not asked. From now on no other process can restore or
-    /// save here as this rank, until this store is dropped or the process ends. Who only wants to look calls
-    /// [`survey`](super::survey).
+    /// Agrees with the other ranks on the newest generation that all have whole, puts everything newer and
+    /// everything torn aside, and counts the start. Reads and hashes every generation there is. If the
+    /// generation was [decided](StoreOptions::decided) for all ranks, the others are not asked. From now on
+    /// no other process can restore or save here as this rank, until this store is dropped or the process
+    /// ends. To look without restoring, call [`survey`](super::survey).
     ///
     /// # Errors
-    /// If another process saves here as this rank, the directory cannot be read, the other ranks cannot be asked, what was
-    /// decided is not here, or the newest generation was saved by another number of ranks.
+    /// If another process saves here as this rank, the directory cannot be read, the other ranks cannot be
+    /// asked, the generation decided on is not here, or the newest generation was saved by another number of
+    /// ranks.
     pub fn restore(&mut self, others: &mut dyn Coordination) -> Result<Restored, StoreError> {
         if self.saver.is_none() {
             self.saver = self.restoring_lock()?;
@@ -65,8 +66,8 @@ impl<F: Files> Store<F> {
         Ok(self.apply(&choose(&all, self.options.restarts_max)))
     }
 
-    /// The lock of the rank, without which what a living saver has on its way would be taken for torn. Nothing where this
-    /// process cannot write, and so can neither move nor count anything.
+    /// The lock of the rank: without it, the unfinished save of a living saver would be taken for torn.
+    /// `None` if this process cannot write, and so can neither move nor count anything.
     pub(super) fn restoring_lock(&self) -> Result<Option<SaverLock>, StoreError> {
         match SaverLock::take(&self.files, &self.options) {
             Err(StoreError::Files { source, .. })
@@ -140,8 +141,8 @@ impl<F: Files> Store<F> {
         restored
     }
 
-    /// Copies this rank's part of a generation to a store elsewhere, as a directory of another host, where it exists only
-    /// when all of it is there and matches.
+    /// Copies this rank's part of a generation to a store elsewhere, as a directory of another host. There it
+    /// exists only when all of it is there and matches.
     ///
     /// # Errors
     /// If it is not whole here, or cannot be written there.
@@ -216,12 +217,12 @@ impl<F: Files> Store<F> {
     }
 }
 
-/// [`Store::restore`] for all ranks of a job by one process that can see all their directories: the supervisor, before it
-/// starts them.
+/// [`Store::restore`] for all ranks of a job by one process that can see all their directories: the
+/// supervisor, before it starts them.
 ///
 /// # Errors
-/// If another process saves as one of the ranks, a directory cannot be read, or the newest generation was saved by another
-/// number of ranks.
+/// If another process saves as one of the ranks, a directory cannot be read, or the newest generation was
+/// saved by another number of ranks.
 pub fn restore_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Restored>, StoreError> {
     for store in stores.iter().filter(|store| store.saver.is_none()) {
         // One after the other: a process has fewer open files than a job may have ranks.
@@ -253,7 +254,7 @@ pub(super) fn holdings_of_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<H
     stores.iter_mut().map(Store::holdings).collect()
 }
 
-/// Opens the stores of all ranks that have saved in a directory, as its newest manifest says how many those are; none if
+/// Opens the stores of all ranks that have saved in a directory, as many as its newest manifest says; none if
 /// nothing was saved. `start` is the number of the start that they are opened for.
 ///
 /// # Errors

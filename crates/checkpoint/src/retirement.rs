@@ -17,9 +17,9 @@ use super::{
 };
 
 impl<F: Files> Store<F> {
-    /// Removes this rank's oldest generations: those older than as many as are to be kept that are complete on all ranks
-    /// of this directory, of which this process has hashed its own part. Returns their numbers. Does nothing if somebody else
-    /// [decides](super::StoreOptions::decided).
+    /// Removes this rank's oldest generations: those older than as many as are to be kept that are complete
+    /// on all ranks of this directory, of which this process has hashed its own part. Returns their numbers.
+    /// Does nothing if somebody else [decides](super::StoreOptions::decided).
     ///
     /// # Errors
     /// If the directory cannot be read or something not be removed.
@@ -88,7 +88,7 @@ impl<F: Files> Store<F> {
         found.is_some_and(|held| held.ranks == self.options.ranks)
     }
 
-    /// Whether every rank has a manifest in this generation's folder.
+    /// Returns true if every rank has a manifest in this generation's folder.
     fn is_complete_here(&self, generation: u64) -> Result<bool, StoreError> {
         let folder = self.generation_path(generation);
         let names = cannot("read the directory", &folder, self.files.list(&folder))?;
@@ -113,8 +113,8 @@ impl<F: Files> Store<F> {
         Ok(())
     }
 
-    /// Removes the files that a manifest lists, and folders that become empty, unless another one lists them too, if only that of
-    /// a save on its way.
+    /// Removes the files that a manifest lists, and folders that become empty, unless another one lists them
+    /// too, if only that of a save on its way.
     fn remove_listed(&self, manifest: &Manifest) -> Result<(), StoreError> {
         // Those on their way first: what exists by now was one of them before.
         let mut kept = self.listed_paths(Self::temporary_path)?;

@@ -20,10 +20,10 @@ use super::{
 /// An [`Advisor`] that reads the clock, and remembers in a journal what it has learned, so that the next start of the
 /// program knows it.
 ///
-/// One process of a job has one: the one that decides for all. In a job of `ropewalk run` it hears from there when the job will
-/// be ended, by a signal, a time limit or the batch system: the program saves at the end of the step, and need do nothing
-/// for that. Without a call of [`finish`](Self::finish) the next
-/// start takes it that the program failed.
+/// One process of a job has one: the one that decides for all. In a job of `ropewalk run` it hears from there
+/// when the job will be ended, by a signal, a time limit or the batch system: the program saves at the end of
+/// the step, and need do nothing for that. Without a call of [`finish`](Self::finish) the next start takes it
+/// that the program failed.
 ///
 /// # Examples
 /// ```
@@ -65,7 +65,7 @@ pub struct RunAdvisor {
 #[derive(Debug)]
 struct AwaitedCopies {
     copied: Copied,
-    /// What was copied when the last full save began.
+    /// The newest generation that was copied when the last full save began.
     before: Option<u64>,
     looked: f64,
 }
@@ -113,10 +113,10 @@ impl RunAdvisor {
         })
     }
 
-    /// The same in a job whose supervisor says where the journal is, and knows the mean time between failures or not. Without
-    /// a supervisor nothing is remembered. If the job's hosts copy what others save, [full](Level::Full) saves are those that
-    /// are copied, and it is seen when they are; the stores' saves have to be told their
-    /// [level](super::Save::set_level).
+    /// The same in a job whose supervisor says where the journal is, and knows the mean time between failures
+    /// or not. Without a supervisor nothing is remembered. If the job's hosts copy each other's saves,
+    /// [full](Level::Full) saves are those that are copied, and it is seen when they are; the stores' saves
+    /// have to be told their [level](super::Save::set_level).
     ///
     /// # Errors
     /// If the journal cannot be read and written.
@@ -149,7 +149,7 @@ impl RunAdvisor {
         Ok(advisor)
     }
 
-    /// What is decided by, and has been learned.
+    /// The [`Advisor`] that decides, with all that it has learned.
     pub fn advisor(&self) -> &Advisor {
         &self.advisor
     }
@@ -192,7 +192,7 @@ impl RunAdvisor {
         advice
     }
 
-    /// What to do now, without another step.
+    /// The advice for now, without another step.
     pub fn advice(&self) -> Advice {
         self.advisor.advice(self.now())
     }
@@ -276,7 +276,7 @@ impl RunAdvisor {
         self.write(Record::Restored { seconds });
     }
 
-    /// What was restored is not the last save: see [`Advisor::forget_steps`].
+    /// Tells that the restored save is not the last one: see [`Advisor::forget_steps`].
     pub fn forget_steps(&mut self) {
         self.advisor.forget_steps();
     }
@@ -300,7 +300,8 @@ impl RunAdvisor {
         self.journal = None;
     }
 
-    /// Looks whether the slowest rank is done with the last save, for which this one has waited in the step that ends now.
+    /// Looks whether the slowest rank is done with the last save, for which this one has waited in the step
+    /// that ends now.
     fn look_for_slowest(&mut self, now: f64) {
         let Some((level, longer)) = self.slowest.as_mut().and_then(|slowest| slowest.look(now)) else {
             return;

@@ -42,8 +42,8 @@ impl Save {
         self.generation
     }
 
-    /// The folder to write files and folders into. If files stay where the program writes them, the folder that they are
-    /// below.
+    /// The folder to write files and folders into. If files stay where the program writes them, the folder
+    /// below which they are.
     pub fn folder(&self) -> &Path {
         &self.base
     }
@@ -65,14 +65,14 @@ impl Save {
         Ok(())
     }
 
-    /// The files are also results of the program's: when this generation is old they stay where they are, if that is where
-    /// the program writes them.
+    /// The files are also results of the program's: when this generation is old they stay where they are, if
+    /// that is where the program writes them.
     pub fn keep(&mut self) {
         self.is_kept = true;
     }
 
-    /// Of which level it is: a full one if nobody says it. Where hosts copy what others save, a fast one stays on its own
-    /// host, and is removed when there are newer ones. All ranks say the same.
+    /// Sets the level of the save, which is a full one otherwise. If hosts copy each other's saves, a fast
+    /// one stays on its own host, and is removed when there are newer ones. All ranks set the same level.
     pub fn set_level(&mut self, level: Level) {
         self.level = level;
     }

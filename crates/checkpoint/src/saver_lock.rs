@@ -17,8 +17,8 @@ pub(super) struct SaverLock {
 }
 
 impl SaverLock {
-    /// Takes the lock of a rank. A process that has two stores open as the same rank gives it up with the first of them that it
-    /// drops: a lock is the whole process's.
+    /// Takes the lock of a rank. A process that has two stores open as the same rank gives it up with the
+    /// first of them that it drops: a lock is the whole process's.
     pub(super) fn take(files: &impl Files, options: &StoreOptions) -> Result<Self, StoreError> {
         let rank = options.rank;
         let path = options.directory.join(format!("{}.lock", rank_name(rank)));

@@ -14,9 +14,9 @@ use super::{
     store::GENERATION,
 };
 
-/// Looks when the slowest rank has committed a save. The ranks go on together, so the others wait for it in their next
-/// step, which is none of the step's time. Nothing is asked of the other ranks: their manifests tell, if this process sees
-/// the directory in which they are.
+/// Looks when the slowest rank has committed a save. The ranks go on together, so the others wait for it in
+/// their next step, which is none of the step's time. Nothing is asked of the other ranks: their manifests
+/// tell, if this process sees the directory in which they are.
 #[derive(Debug)]
 pub(super) struct Slowest {
     directory: PathBuf,
@@ -120,8 +120,8 @@ fn ranks(manifest: &Path) -> io::Result<Option<usize>> {
     Ok(line.and_then(|line| line.split_once(" of ")?.1.parse().ok()))
 }
 
-/// Now, by the clock of a file system in which something changed during a save of so many seconds: that clock may be another
-/// host's.
+/// Now, by the clock of a file system in which something changed during a save of so many seconds: that clock
+/// may be another host's.
 fn done(changed: SystemTime, took: f64) -> SystemTime {
     let now = SystemTime::now();
     let recent = Duration::try_from_secs_f64(took).unwrap_or_default() + CLOCKS_DIFFER;

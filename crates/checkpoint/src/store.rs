@@ -55,8 +55,8 @@ pub struct StoreOptions {
     pub rank: u32,
     /// How many save together.
     pub ranks: u32,
-    /// If the program's files stay where it writes them: the folder below which that is. It has to be in the file system of
-    /// the directory, or nothing can be moved to quarantine.
+    /// If the program's files stay where it writes them: the folder below which that is. It has to be in the
+    /// file system of the directory, or nothing can be moved to quarantine.
     pub in_place: Option<PathBuf>,
     /// How many complete generations are kept; never fewer than two. There has to be room on the disk for one more: the
     /// oldest is removed when the newest exists.
@@ -65,13 +65,13 @@ pub struct StoreOptions {
     pub restarts_max: u32,
     /// The number of this start, so that a supervisor and its program count it once.
     pub start: Option<u64>,
-    /// What was decided by who has started the ranks.
+    /// The decision of the process that has started the ranks, if there is one.
     pub decided: Option<Decided>,
 }
 
 impl StoreOptions {
-    /// The checkpoints of a program of one process, of which two generations are kept. If a supervisor has started it, this
-    /// is the start that the supervisor means.
+    /// The checkpoints of a program of one process, of which two generations are kept. If a supervisor has
+    /// started it, this is the start that the supervisor means.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -92,8 +92,8 @@ impl StoreOptions {
 }
 
 impl Store {
-    /// Opens the checkpoints in the operating system's files. In a job of `ropewalk run` what is committed is told there, so
-    /// that the job is not ended between the saves of two ranks.
+    /// Opens the checkpoints in the operating system's files. In a job of `ropewalk run` every commit is
+    /// reported to it, so that the job is not ended between the saves of two ranks.
     ///
     /// # Errors
     /// If the directory cannot be made or read.
@@ -190,8 +190,9 @@ impl<F: Files> Store<F> {
     /// Makes a save exist: hashes its files, brings them to the disk, and then renames their manifest into place.
     ///
     /// # Errors
-    /// If that cannot be done. What was written of it is removed, so that it takes no room from the next one. If only the folder
-    /// could not be brought to the disk after that, the save exists until the machine fails.
+    /// If that cannot be done. The remains of the save are removed, so that they take no room from the
+    /// next one. If only the folder could not be brought to the disk after that, the save exists until the
+    /// machine fails.
     pub fn commit(&mut self, save: Save) -> Result<u64, StoreError> {
         match self.try_commit(&save) {
             Ok(held) => {
@@ -210,7 +211,8 @@ impl<F: Files> Store<F> {
         }
     }
 
-    /// Abandons a save that could not be committed, unless it exists all the same: others may have been told of it by now.
+    /// Abandons a save that could not be committed, unless it exists all the same: others may have been told
+    /// of it by now.
     pub(super) fn give_up(&mut self, save: Save) {
         if !self.exists(&self.manifest_path(save.generation())) {
             self.abandon(save);
@@ -256,7 +258,7 @@ impl<F: Files> Store<F> {
         let _ = self.files.remove_directory(&self.generation_path(generation));
     }
 
-    /// What this rank has: every generation is read and hashed.
+    /// The holdings of this rank: every generation is read and hashed.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -442,7 +444,8 @@ impl<F: Files> Store<F> {
     }
 }
 
-/// Writes down where files in place are, for those who only know the directory. Who can only read it cannot do without being told.
+/// Writes down where files in place are, for those who only know the directory. A process that can only read
+/// the directory has to be told the folder.
 fn note_root(files: &impl Files, options: &StoreOptions, root: &Path) {
     let (path, text) = (options.directory.join(ROOT), root.as_os_str().as_bytes());
     if files.read(&path, text.len()).is_ok_and(|found| found == text) {
@@ -457,7 +460,7 @@ fn note_root(files: &impl Files, options: &StoreOptions, root: &Path) {
         .and_then(|()| files.rename(&temporary, &path));
 }
 
-/// Whether there is surely no manifest where none could be read; any other error may pass.
+/// Returns true if there is surely no manifest where none could be read; any other error may pass.
 pub(super) fn is_no_manifest(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -477,7 +480,7 @@ pub(super) fn rank_name(rank: u32) -> String {
     format!("rank-{rank:05}")
 }
 
-/// What the names of generations begin with.
+/// The prefix of the names of generations' folders.
 pub(super) const GENERATION: &str = "generation-";
 
 /// The folder with what must not be restored.
@@ -486,8 +489,9 @@ pub(super) const QUARANTINE: &str = "quarantine";
 /// The file that says where files in place are.
 pub(super) const ROOT: &str = "in-place";
 
-/// As many starts in a row end before the next save with a chance of a hundredth if a save comes four times in each mean
-/// time between failures. Supervisors give up after five in vain: by then the generation before has had its turn.
+/// As many starts in a row end before the next save with a chance of a hundredth if a save comes four times
+/// in each mean time between failures. Supervisors give up after five in vain: by then the generation before
+/// has had its turn.
 const RESTARTS_MAX: u32 = 3;
 
 const RESTARTS_BYTES_MAX: usize = 64;

@@ -13,11 +13,11 @@ pub enum StoreError {
     /// The file system refuses.
     #[error("cannot {action} {}; the checkpoints made before are as they were", .path.display())]
     Files {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// With what.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// A checkpoint holds files and directories only.
@@ -43,7 +43,7 @@ pub enum StoreError {
     /// Nothing that is whole has this number.
     #[error("there is no whole generation {0} here")]
     Missing(u64),
-    /// What is here was saved by another number of ranks. All of it stays where it is.
+    /// The checkpoints here were saved by another number of ranks. All of them stay where they are.
     #[error(
         "{} holds checkpoints of {found} rank{}, and this job has {ranks}: start it with as many as before, or save to another folder; \
          only named arrays that are saved and restored as partitioned can go on with another number",
@@ -75,13 +75,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether it is for lack of room, so that one may hope for the next time.
+    /// Returns true if the error is for lack of room, so that the next save may succeed.
     pub fn is_for_lack_of_room(&self) -> bool {
         matches!(self, Self::Files { source, .. } if is_for_lack_of_room(source))
     }
 }
 
-/// What makes an error of the file system one of the store.
+/// Makes an error of the file system one of the store.
 pub(super) fn cannot<T>(
     action: &'static str,
     path: impl Into<PathBuf>,

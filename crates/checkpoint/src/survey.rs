@@ -86,9 +86,9 @@ pub enum SurveyError {
     },
 }
 
-/// Looks at the checkpoints in a directory: reads and hashes every file of them, creates nothing, moves nothing, locks nothing,
-/// and counts no start. A job may save there meanwhile: what is on its way is not whole yet, and what is removed is passed
-/// over.
+/// Looks at the checkpoints in a directory: reads and hashes every file of them, creates nothing, moves
+/// nothing, locks nothing, and counts no start. A job may save there meanwhile: a save on its way is not
+/// whole yet, and a generation that is removed is passed over.
 ///
 /// # Errors
 /// If it cannot be read, or is no directory of checkpoints.

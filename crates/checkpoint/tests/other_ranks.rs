@@ -92,7 +92,7 @@ fn what_another_number_saved_in_between_stays() {
     assert!(first.data_path(2).exists() && !first.data_path(3).exists());
 }
 
-/// What others have a part in does not count as one of the generations that are kept.
+/// Generations in which other ranks have a part do not count among those that are kept.
 #[test]
 fn only_own_generations_are_counted() {
     let folder = saved_by_three();

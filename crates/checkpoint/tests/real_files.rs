@@ -1,4 +1,4 @@
-//! The store on real disks: full ones, such that can only be read, such that vanish; ranks that share a directory; copies
+//! The store on real disks: full ones, read-only ones, ones that vanish; ranks that share a directory; copies
 //! elsewhere.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -73,8 +73,8 @@ impl Drop for SmallDisk {
     }
 }
 
-/// A save that finds the disk full fails in one line that names the path; the older ones are whole, its remains are gone,
-/// and the next save that fits succeeds.
+/// A save that finds the disk full fails in one line that names the path; the older ones are whole, its
+/// remains are gone, and the next save that fits succeeds.
 #[test]
 fn a_full_disk_leaves_the_old_generations() {
     let disk = SmallDisk::new();
@@ -321,7 +321,7 @@ fn a_lost_empty_directory_is_seen() {
     assert_eq!(restored(folder.path()), Some((1, b"one".to_vec())));
 }
 
-/// What a disk has lost comes back from a copy elsewhere, which exists only as a whole.
+/// A generation that a disk has lost comes back from a copy elsewhere, which exists only as a whole.
 #[test]
 fn a_partner_has_a_copy() {
     let folder = TempDir::new().unwrap();
@@ -371,8 +371,8 @@ fn only_files_below_the_folder_are_saved() {
     }
 }
 
-/// Where it was decided for all ranks what to start from, that is taken and nobody is asked; what is not there is an error.
-/// Old generations stay until somebody else removes them.
+/// A generation decided on for all ranks is taken and nobody is asked; one that is not there is an error. Old
+/// generations stay until somebody else removes them.
 #[test]
 fn what_was_decided_is_restored() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,5 @@
-//! Checkpoints in an object store that is a folder: uploaded beside a program that saves, fetched where nothing is left.
+//! Checkpoints in an object store that is a folder: uploaded beside a program that saves, fetched where
+//! nothing is left.
 
 #![cfg(feature = "object-store")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -63,8 +64,8 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// An uploaded checkpoint comes back to the last bit where the directory is lost; of older ones two are kept, and nothing of the
-/// others, not even a folder.
+/// An uploaded checkpoint comes back to the last bit if the directory is lost; of older ones two are kept,
+/// and nothing of the others, not even a folder.
 #[test]
 fn what_is_lost_comes_back() {
     let folder = TempDir::new().unwrap();
@@ -99,7 +100,7 @@ fn what_is_lost_comes_back() {
     assert!(store(&new, 0).restore(&mut Alone).is_ok() && store(&new, 0).next_generation() == 5);
 }
 
-/// What was changed in the object store is not taken for what was saved.
+/// A file changed in the object store is refused.
 #[test]
 fn what_was_changed_is_refused() {
     let folder = TempDir::new().unwrap();
@@ -154,7 +155,7 @@ fn trouble_is_told_once() {
     assert!(open(&bucket).generations().unwrap().contains(&2));
 }
 
-/// What is no address, or one of a cloud that this was not built for, is refused.
+/// A text that is no address, or the address of a cloud that this was not built for, is refused.
 #[test]
 fn addresses_are_checked() {
     assert!(matches!(

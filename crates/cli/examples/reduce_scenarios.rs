@@ -192,8 +192,8 @@ fn dead_before_its_call(job: &Job) -> Result {
     expect_error(result, &ReductionError::ContributionLost { ranks: vec![Rank(2)] })
 }
 
-/// Goal: what a rank contributed is in the result if it died long before the others called, wherever its host is, and even
-/// if no other rank lives there.
+/// Goal: what a rank contributed is in the result if it died long before the others called, wherever its host
+/// is, and even if no other rank lives there.
 fn dead_after_its_call(job: &Job) -> Result {
     if job.rank() != Rank(1) {
         std::thread::sleep(Duration::from_millis(1500));
@@ -565,7 +565,8 @@ fn impatient(job: &Job) -> Result {
     Ok(())
 }
 
-/// Goal: a rank that is stopped for longer than it takes to make a connection, and goes on, costs time and nothing else.
+/// Goal: a rank that is stopped for longer than it takes to make a connection, and goes on, costs time and
+/// nothing else.
 fn stopped(job: &Job) -> Result {
     if std::env::var("STOPPED")? == job.rank().0.to_string() {
         Command::new("sh")

@@ -1,7 +1,7 @@
-//! Ranks that compute something that takes a while and save it together: `saving_ranks STEPS EVERY [PAUSE]` every so many
-//! steps, `saving_ranks STEPS advised [PAUSE]` when an advisor in rank 0 says so. After each step they sleep for so many
-//! milliseconds, one by default. At the end each prints what it has come to, which does not depend on how often it was
-//! started.
+//! Ranks that compute something that takes a while and save it together: `saving_ranks STEPS EVERY [PAUSE]`
+//! every so many steps, `saving_ranks STEPS advised [PAUSE]` when an advisor in rank 0 says so. After each
+//! step they sleep for so many milliseconds, one by default. At the end each prints what it has come to,
+//! which does not depend on how often it was started.
 
 use std::{env, error::Error, fs, thread::sleep, time::Duration};
 

@@ -146,7 +146,8 @@ fn words(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 mod tests {
     use super::*;
 
-    /// What jobs are started by is understood as the other commands are, word for word.
+    /// `command` reads `agent` and `run` as the full parser does, word for word, and gives all other words
+    /// back.
     #[test]
     fn jobs_are_started_by_the_same_words() {
         let lines = [

@@ -18,14 +18,16 @@ use ropewalk_bench::output::print;
 /// Keep the names that programs of several jobs publish (MPI_Publish_name)
 ///
 /// Jobs started with `ropewalk run -nameserver ADDRESS` find what each other's programs publish, and connect
-/// (MPI_Comm_accept, MPI_Comm_connect). A name is forgotten when the job that published it is over. The server runs until
-/// it is killed; jobs that go on publish their names again at the one that is started in its place.
+/// (MPI_Comm_accept, MPI_Comm_connect). A name is forgotten when the job that published it is over. The
+/// server runs until it is killed; jobs that go on publish their names again at the one that is started in
+/// its place.
 ///
 /// Only who has its key is listened to: a file that the server makes if it is not there, that nobody but its owner can
 /// read, and that jobs on other hosts need a copy of. What is said is encrypted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The address of this machine to listen on, or its name, for jobs that name the same; port 0 lets the system choose.
+    /// The address of this machine to listen on, or its name, for jobs that name the same; port 0 lets the
+    /// system choose.
     #[arg(long, value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1:6392")]
     listen: String,
     /// The file with the key [default: ~/.ropewalk-nameserver.key]
@@ -55,8 +57,8 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Infallible> {
     }
 }
 
-/// `HOST`, `HOST:PORT`, or an address in the place of a host; of several the first of the older protocol, which all hosts
-/// speak.
+/// `HOST`, `HOST:PORT`, or an address in the place of a host; of several the first of the older protocol,
+/// which all hosts speak.
 pub(crate) fn server_address(text: &str) -> anyhow::Result<SocketAddr> {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if let Some(address) = bracketed.and_then(|address| address.parse::<Ipv6Addr>().ok()) {

@@ -24,11 +24,12 @@ use self::place::Place;
 
 /// A file that a command writes.
 ///
-/// A regular file, or a name that nothing has, gets the whole content in one step, with [`commit`](Self::commit); until
-/// then the old content stays. The content waits in a file without a name in the same folder, so a command that is killed
-/// leaves nothing. If the file system has no such files, the content waits in one with a name, which the next command that
-/// writes into this folder removes if its owner is dead. A symbolic link stays, and the file that it leads to is replaced.
-/// A pipe or a device is written into; `-` is the standard output.
+/// A regular file, or a name that nothing has, gets the whole content in one step, with
+/// [`commit`](Self::commit); until then the old content stays. The content waits in a file without a name in
+/// the same folder, so a command that is killed leaves nothing. If the file system has no such files, the
+/// content waits in one with a name, which the next command that writes into this folder removes if its owner
+/// is dead. A symbolic link stays, and the file that it leads to is replaced. A pipe or a device is written
+/// into; `-` is the standard output.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     /// As the user gave it.

@@ -1,4 +1,4 @@
-//! What the static pages of the commands have in common.
+//! The parts that the static pages of the commands have in common.
 
 use std::{fmt::Write, time::Duration};
 
@@ -7,7 +7,7 @@ use ropewalk_plot::{Axis, WIDTH, escaped, label};
 /// Where times stand in a drawing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeAxis {
-    /// What the right end shows; the left shows the beginning.
+    /// The time at the right end; the left end is the beginning.
     pub(super) length: Duration,
     /// How much room is left of the beginning.
     pub(super) left: f64,

@@ -46,8 +46,8 @@ pub(super) struct RunArguments {
     /// How long a restore takes; by default as long as a save
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     restore: Option<f64>,
-    /// If saves are written in the background: how long after the part that the program waits for, which is what --save says
-    /// then, a save protects
+    /// If saves are written in the background: how long after the part that the program waits for, which is
+    /// what --save says then, a save protects
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value_t = 0.0)]
     commit: f64,
     /// The mean time between failures
@@ -162,7 +162,7 @@ struct Answer {
     total_s: f64,
     /// The best time between two saves if one could save at any moment.
     interval_s: f64,
-    /// Whether it is best to use the fast way to save too; nothing if there is none.
+    /// True if it is best to use the fast way to save too; nothing if there is no fast way.
     fast_pays: Option<bool>,
     recommended: &'static str,
     /// The mean compute time between two saves of the row that is recommended; nothing if that is not to save at all.
@@ -170,7 +170,7 @@ struct Answer {
     rows: Vec<Row>,
 }
 
-/// What one way of saving costs.
+/// The costs of one way of saving.
 #[derive(Debug, Serialize)]
 struct Row {
     policy: &'static str,
@@ -180,7 +180,7 @@ struct Row {
     expected_total_s: f64,
     /// How much longer than the compute time alone; 0.1 is ten percent.
     overhead: f64,
-    /// What else there is to know.
+    /// Further information about this way.
     remark: String,
 }
 
@@ -326,7 +326,7 @@ fn read_steps(path: &Path) -> anyhow::Result<Vec<f64>> {
     Ok(steps)
 }
 
-/// Whether a line is a step that was mistyped rather than a heading.
+/// Returns true if a line is a step that was mistyped rather than a heading.
 fn begins_as_a_number(line: &str) -> bool {
     line.trim_start()
         .starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first))

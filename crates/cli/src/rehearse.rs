@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// How many runs of each way are simulated
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     runs: u32,
-    /// What chance begins from: the same number gives the same runs
+    /// The seed of the random numbers: the same number gives the same runs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// The guess of the mean time between failures that the learning advisor is told; by default the true one
@@ -62,7 +62,8 @@ struct Answer {
 #[derive(Debug, Serialize)]
 struct LeftOut {
     policy: String,
-    /// What the sum over the plan says; nothing for those who learn, and where it is beyond all numbers.
+    /// The expected time, which is a sum over the plan; nothing for advisors that learn, and if it is
+    /// infinite.
     expected_total_s: Option<f64>,
 }
 
@@ -73,7 +74,7 @@ struct Row {
     mean_total_s: f64,
     /// The mean of as many runs again lies so far from this one in one case of twenty.
     confidence_95_s: f64,
-    /// What the sum over the plan says; nothing for those who learn.
+    /// The expected time, which is a sum over the plan; nothing for advisors that learn.
     expected_total_s: Option<f64>,
     /// One of ten runs was not longer.
     p10_total_s: f64,
@@ -209,8 +210,9 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
     })
 }
 
-/// How many seconds all runs of one way may take together, for work that is nearly never done takes for ever to rehearse.
-/// Refuses what would be rehearsed in vain even with the best plan, which is expected to take so long.
+/// How many seconds all runs of one way may take together, for work that is nearly never done takes for ever
+/// to rehearse. Refuses what would be rehearsed in vain even with the best plan, which is expected to take so
+/// long.
 fn patience(arguments: &Arguments, total: f64, mtbf: f64, expected: f64) -> anyhow::Result<f64> {
     let taken = match expected.is_finite() {
         true => format!("{expected:.0} s, more than {OVERHEAD_MAX} times as long"),

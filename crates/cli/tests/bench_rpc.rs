@@ -270,7 +270,7 @@ fn a_full_output_is_told() {
     }
 }
 
-/// What cannot be measured is said at once, with what to do.
+/// A measurement that is not possible is refused at once, and the message says what to do.
 #[test]
 fn wrong_arguments_are_told() {
     for (arguments, expected) in [

@@ -16,7 +16,8 @@ fn demo(ropewalk: &Path) -> Command {
     demo
 }
 
-/// Whoever is killed, the image is that of the serial run (the demo fails otherwise), and what is promised is there.
+/// The image is that of the serial run (the demo fails otherwise) whoever is killed, and the promised output
+/// is there.
 #[test]
 fn the_image_is_the_serial_one_whoever_dies() {
     let folder = tempfile::tempdir().unwrap();

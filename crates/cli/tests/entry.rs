@@ -1,4 +1,4 @@
-//! What the `ropewalk` command makes of how it is started.
+//! The reaction of the `ropewalk` command to the way in which it is started.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
@@ -25,7 +25,7 @@ fn a_pipe_without_a_reader_does_not_kill() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
-/// What is opened first does not become a standard stream because one was closed.
+/// The first file that is opened does not become a standard stream because one was closed.
 #[test]
 fn closed_streams_are_nobody_elses() {
     let folder = tempfile::tempdir().unwrap();

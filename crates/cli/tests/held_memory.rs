@@ -73,8 +73,8 @@ fn held_memory_outlives_its_rank() {
     assert_eq!(marks[0], (Rank(1), "farewell".to_owned()));
 }
 
-/// A rank that says something malformed on its agent link gets an error when it goes on, and is not left to wait for ever
-/// for somebody to read.
+/// A rank that says something malformed on its agent link gets an error when it goes on, and is not left to
+/// wait for ever for somebody to read.
 #[test]
 fn a_malformed_message_ends_the_link() {
     let script = format!("yes >&${} 2>/dev/null; echo over", AgentLink::VARIABLE);

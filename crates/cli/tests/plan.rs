@@ -65,8 +65,8 @@ fn steps_of_equal_length_are_planned() {
     assert!(expected(&answer, "never") > 1e6);
 }
 
-/// A fast way to save that survives most failures makes a run shorter, on paper and rehearsed; one that is nearly as slow is
-/// not used, and one of which nobody knows what it survives is refused.
+/// A fast way to save that survives most failures makes a run shorter, on paper and rehearsed; one that is
+/// nearly as slow is not used, and one of which nobody knows what it survives is refused.
 #[test]
 fn two_levels_are_planned() {
     let run = ["--save", "0.6", "--mtbf", "25", "--total", "2000"];
@@ -103,8 +103,8 @@ fn two_levels_are_planned() {
     plan(&[&run[..], &["--fast-save", "0.06"]].concat()).code(2);
 }
 
-/// Where one can save only at the ends of steps, so it is with two levels: they are recommended only if they take less than one
-/// level does then, and a rehearsal takes as long as they are expected to.
+/// Where one can save only at the ends of steps, so it is with two levels: they are recommended only if they
+/// take less than one level does then, and a rehearsal takes as long as they are expected to.
 #[test]
 fn two_levels_are_planned_in_whole_steps() {
     let fast = [
@@ -226,8 +226,8 @@ fn the_table_ends_with_a_recommendation() {
     plan(&["--save", "0", "--mtbf", "25"]).code(2);
 }
 
-/// What is written in the background has the interval of its blocking part, and costs more the later it protects; rehearsals
-/// say so too.
+/// A save that is written in the background has the interval of its blocking part, and costs more the later
+/// it protects; rehearsals say so too.
 #[test]
 fn saves_in_the_background_are_planned() {
     let words = ["--save", "0.2", "--mtbf", "25", "--step", "0.5", "--total", "214"];
@@ -299,7 +299,8 @@ fn a_plan_is_drawn() {
     assert!(drawn.contains(&format!("{expected:.2} s")), "{drawn}");
 }
 
-/// What is rehearsed comes near to what is expected, one seed gives one answer, and the picture has a bar for each way.
+/// The rehearsed times come near to the expected ones, one seed gives one answer, and the picture has a bar
+/// for each way.
 #[test]
 fn rehearsals_come_near_to_what_is_expected() {
     let folder = tempfile::tempdir().unwrap();
@@ -328,7 +329,8 @@ fn rehearsals_come_near_to_what_is_expected() {
     assert_eq!(drawn.matches("class=\"error\"").count(), 8);
 }
 
-/// What would never be done is not rehearsed: with the best plan it is refused, and other ways are left out by name.
+/// Runs that would never be done are not rehearsed: with the best plan they are refused, and other ways are
+/// left out by name.
 #[test]
 fn what_is_hopeless_is_not_rehearsed() {
     let rehearse = |words: &str| {

@@ -59,9 +59,9 @@ fn pmi2_programs_meet() {
     }
 }
 
-/// A program over Slurm's own libpmi2, compiled with Slurm's header, does with our process manager all that the library has:
-/// beginning, attributes of job and node, keys and values around fences, names, end; on one host, and with the agents
-/// of two.
+/// A program over Slurm's own libpmi2, compiled with Slurm's header, does with our process manager all that
+/// the library has: beginning, attributes of job and node, keys and values around fences, names, end; on one
+/// host, and with the agents of two.
 #[test]
 fn programs_over_slurms_library_meet() {
     let folder = TempDir::new().unwrap();

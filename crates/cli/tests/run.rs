@@ -116,7 +116,7 @@ fn long_lines_stay_whole() {
     assert!(lines == expected, "the lines are mixed");
 }
 
-/// What a single rank writes comes out as it is, with no line end added.
+/// The output of a single rank comes out as it is, with no line end added.
 #[test]
 fn output_without_line_end_is_kept() {
     assert_eq!(stdout(&run(&["printf", "a\\nb"]).code(0)), "a\nb");
@@ -212,8 +212,8 @@ fn ranks_get_their_environment() {
     );
 }
 
-/// A rank has two sockets, for PMI ("inherited, not close-on-exec") and for its agent, and three more: none of another's, and
-/// none of ours.
+/// A rank has two sockets, for PMI ("inherited, not close-on-exec") and for its agent, and three more: none
+/// of another's, and none of ours.
 #[test]
 fn ranks_inherit_no_descriptors_of_others() {
     let targets = |text: &str| -> Vec<String> {
@@ -296,7 +296,8 @@ fn versions_are_told() {
     }
 }
 
-/// ^C and ^\\ reach the ranks, end the job, and are told in the exit code; signals of the user's reach them, and that is all.
+/// ^C and ^\\ reach the ranks, end the job, and are told in the exit code; signals of the user's reach them,
+/// and that is all.
 #[test]
 fn signals_reach_the_ranks() {
     for (name, code) in [("INT", 130), ("QUIT", 131), ("USR1", 0), ("USR2", 0)] {
@@ -420,7 +421,7 @@ fn a_stopped_agent_does_not_keep_a_job() {
     assert_none_left(&marker);
 }
 
-/// What a rank leaves running in the background ends with the job, even out of its session.
+/// Processes that a rank leaves running in the background end with the job, even out of its session.
 #[test]
 fn background_processes_end_with_the_job() {
     let marker = marker();

@@ -37,8 +37,8 @@ fn run(words: &[&str]) -> Output {
 /// A program that is killed again and again comes to the end that it would have come to, from checkpoint to checkpoint;
 /// the table and the page tell what that cost, and the journal counts each failure once.
 ///
-/// It kills itself when chance wants it, which may be never, or only before its first save: so it is run until it went on
-/// from a checkpoint, which one run in ten does not.
+/// It kills itself when chance wants it, which may be never, or only before its first save: so it is run
+/// until it went on from a checkpoint, which one run in ten does not.
 #[test]
 fn a_job_goes_on_from_its_checkpoints() {
     let folder = TempDir::new().unwrap();
@@ -117,8 +117,8 @@ fn a_job_goes_on_from_what_was_uploaded() {
     }
 }
 
-/// Several ranks that save together are killed at random, and end as if nothing had been: all begin again at the step that
-/// all of them have. The table at the end has what the journal says.
+/// Several ranks that save together are killed at random, and end as if nothing had been: all begin again at
+/// the step that all of them have. The table at the end has what the journal says.
 #[test]
 fn ranks_that_are_killed_at_random_go_on_together() {
     let folder = TempDir::new().unwrap();
@@ -184,8 +184,8 @@ fn ranks_that_are_killed_at_random_go_on_together() {
     assert_eq!(text.matches("was killed by signal 9").count(), restarts, "{text}");
 }
 
-/// Two failures within seconds are believed, whatever nobody knew before, and the table tells the program's belief. What it expects
-/// and what it measured are not worlds apart.
+/// Two failures within seconds are believed, whatever nobody knew before, and the table tells the program's
+/// belief. What it expects and what it measured are not worlds apart.
 #[test]
 fn the_table_tells_what_the_program_has_learned() {
     let folder = TempDir::new().unwrap();
@@ -261,7 +261,8 @@ fn a_changed_generation_is_not_started_from() {
     assert!(saves.join("quarantine").exists() && !newer.exists());
 }
 
-/// A wrong name of a program is no failure from which the mean time between failures is learned, an error of the program is.
+/// A wrong name of a program is no failure from which the mean time between failures is learned, an error of
+/// the program is.
 #[test]
 fn what_never_ran_has_not_failed() {
     let folder = TempDir::new().unwrap();
@@ -356,8 +357,8 @@ fn a_generation_from_which_a_job_dies_is_passed_over() {
     assert!(folder.path().join("quarantine").exists());
 }
 
-/// A program that fails at the same step again and again is given up although it saves, its fault is no event of the mean
-/// time between failures, and the verdict says why.
+/// A program that fails at the same step again and again is given up although it saves, its fault is no event
+/// of the mean time between failures, and the verdict says why.
 #[test]
 fn a_crash_loop_ends() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,5 @@
-//! What the machine, the terminal and users do to a job: stopped ranks and agents, no descriptors, full disks, much input.
+//! Effects of the machine, the terminal and users on a job: stopped ranks and agents, no descriptors, full
+//! disks, much input.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -187,7 +188,8 @@ fn interrupts_end_the_job_in_time() {
     }
 }
 
-/// A rank that is stopped is named in time, with its process, and so is that it goes on; an interrupt ends it in any case.
+/// A rank that is stopped is named in time, with its process, and so is that it goes on; an interrupt ends it
+/// in any case.
 #[test]
 fn a_stopped_rank_is_named() {
     assert_in_time(LIMIT, TRIES, || {
@@ -226,7 +228,8 @@ fn a_stopped_rank_is_named() {
     });
 }
 
-/// Where the user wants it, a rank that stays stopped is killed in time, and the verdict says why; the others end with it.
+/// Where the user wants it, a rank that stays stopped is killed in time, and the verdict says why; the others
+/// end with it.
 #[test]
 fn a_stopped_rank_may_end_the_job() {
     assert_in_time(LIMIT, TRIES, || {
@@ -260,8 +263,8 @@ fn a_stopped_rank_may_end_the_job() {
     });
 }
 
-/// A hangup, as when the terminal goes away, ends the job by what it is called, whether the ranks listen or not, and leaves
-/// nothing: within two seconds, of which a rank that does not listen has one.
+/// A hangup, as when the terminal goes away, ends the job by what it is called, whether the ranks listen or
+/// not, and leaves nothing: within two seconds, of which a rank that does not listen has one.
 #[test]
 fn a_hangup_ends_the_job() {
     for trap in ["", "trap '' HUP;"] {
@@ -410,8 +413,8 @@ impl Drop for LittleMemory {
     }
 }
 
-/// A rank that the kernel kills for lack of memory is told from one that somebody else killed, with the limit. Needs root
-/// and a control group.
+/// A rank that the kernel kills for lack of memory is told from one that somebody else killed, with the
+/// limit. Needs root and a control group.
 #[test]
 fn a_lack_of_memory_is_named() {
     let Some(group) = LittleMemory::new() else {
@@ -499,7 +502,8 @@ fn a_terminal_does_not_stop_a_job_in_the_background() {
     marker.assert_none_left();
 }
 
-/// A rank that is bound to a core runs on the processors of one core, and no two ranks on the same while there are enough.
+/// A rank that is bound to a core runs on the processors of one core, and no two ranks on the same while
+/// there are enough.
 #[test]
 fn ranks_are_bound_to_cores() {
     let allowed = |binding: &str, ranks: usize| -> Vec<String> {

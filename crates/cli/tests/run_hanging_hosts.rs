@@ -1,5 +1,5 @@
-//! `ropewalk run` on hosts whose agents do not come up, or hang: they do not keep a job from ending. The hosts are all this machine,
-//! behind a command that is used like rsh.
+//! `ropewalk run` on hosts whose agents do not come up, or hang: they do not keep a job from ending. The
+//! hosts are all this machine, behind a command that is used like rsh.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,15 +17,16 @@ use rig::{
     write_script,
 };
 
-/// A job on `hosts`, in a chain of agents. When the command for one begins, it leaves a file of that host's name in the folder.
-/// For those whose name begins with `hangs` it comes to nothing.
+/// A job on `hosts`, in a chain of agents. When the command for one begins, it leaves a file of that host's
+/// name in the folder. For those whose name begins with `hangs` it comes to nothing.
 fn start(folder: &Path, hosts: &str, words: &[&str], script: &str) -> Child {
     start_below(folder, "1", hosts, words, script)
 }
 
-/// The same with so many agents below the launcher. The command for a host whose name begins with `waits` has a child that comes to
-/// nothing, and that for one whose name begins with `stays` does not end at SIGTERM. That for one whose name begins with `lasts`
-/// has the agent for a child, and ends two seconds after that; it leaves a file `over` then, and a file `struck` at SIGTERM.
+/// The same with so many agents below the launcher. The command for a host whose name begins with `waits` has
+/// a child that comes to nothing, and that for one whose name begins with `stays` does not end at SIGTERM.
+/// That for one whose name begins with `lasts` has the agent for a child, and ends two seconds after that; it
+/// leaves a file `over` then, and a file `struck` at SIGTERM.
 fn start_below(folder: &Path, arity: &str, hosts: &str, words: &[&str], script: &str) -> Child {
     let command = folder.join("like-rsh");
     let path = folder.display();
@@ -77,8 +78,8 @@ fn await_none_left(folder: &Path, patience: Duration) {
     assert_none_soon(patience, || left(folder));
 }
 
-/// A signal, or the time limit, ends a job within about a second while all that is missing are hosts that hang, be they below
-/// the launcher or below another agent. The verdict is that about a job that runs.
+/// A signal, or the time limit, ends a job within about a second while all that is missing are hosts that
+/// hang, be they below the launcher or below another agent. The verdict is that about a job that runs.
 #[test]
 fn hosts_that_hang_do_not_keep_a_job() {
     let limited: &[&str] = &["--timeout", "1"];
@@ -141,8 +142,8 @@ fn hosts_that_hang_do_not_keep_a_job() {
     }
 }
 
-/// A second signal ends a job with its verdict although its agent is stopped, and nothing is left, not even of what forgot whose
-/// it was.
+/// A second signal ends a job with its verdict although its agent is stopped, and nothing is left, not even
+/// of what forgot whose it was.
 #[test]
 fn a_second_signal_does_not_wait_for_a_stopped_agent() {
     assert_in_time(LIMIT, TRIES, || {
@@ -172,8 +173,8 @@ fn a_second_signal_does_not_wait_for_a_stopped_agent() {
     });
 }
 
-/// A launcher that is killed leaves no command behind that hangs, be it one that does not end at SIGTERM or a script that waits
-/// for another.
+/// A launcher that is killed leaves no command behind that hangs, be it one that does not end at SIGTERM or a
+/// script that waits for another.
 #[test]
 fn a_killed_launcher_leaves_no_command_behind() {
     assert_in_time(LIMIT, TRIES, || {
@@ -192,8 +193,8 @@ fn a_killed_launcher_leaves_no_command_behind() {
     });
 }
 
-/// A command whose agent runs is not ended when the launcher is killed: it may be the keeper of that agent, which ends what is
-/// left there.
+/// A command whose agent runs is not ended when the launcher is killed: it may be the keeper of that agent,
+/// which ends what is left there.
 #[test]
 fn a_killed_launcher_leaves_agents_to_their_keepers() {
     let folder = folder();

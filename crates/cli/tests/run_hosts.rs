@@ -90,7 +90,8 @@ fn ranks_run_on_their_hosts() {
     );
 }
 
-/// What one rank puts before the barrier all get after it, on whichever host; nobody passes before all have come.
+/// All ranks get the values that one rank put before the barrier, on whichever host they are. No rank passes
+/// the barrier before all have come.
 #[test]
 fn pmi_goes_through_the_tree() {
     let script = r#"
@@ -137,8 +138,8 @@ fn input_goes_to_all() {
     assert_eq!(lines, ["[0] 200000", "[1] 200000", "[2] 200000"]);
 }
 
-/// An agent in the middle of the tree that is killed, or stopped, is named in time, and nothing stays: not below it, not
-/// above it, not what has cleared its environment and left its session.
+/// An agent in the middle of the tree that is killed, or stopped, is named in time, and nothing stays: not
+/// below it, not above it, not what has cleared its environment and left its session.
 #[test]
 fn an_agent_that_is_lost_in_the_middle_is_named() {
     for (signal, how, limit, tries) in [

@@ -30,8 +30,9 @@ const NAMED: &str = "echo $RANK:$MPIR_CVAR_CH3_INTERFACE_HOSTNAME";
 /// Options that say how ranks are put on hosts that there are not.
 const THREE_HOSTS: [&str; 4] = ["-launcher", "fork", "-hosts", "a:1,b:3,c:2"];
 
-/// "Local inherited env options override the global options"; "user env is set by -genv, -env"; "these options do not affect
-/// the user set environment". (Hydra itself lets what it should keep back through to the processes of its own host.)
+/// "Local inherited env options override the global options"; "user env is set by -genv, -env"; "these
+/// options do not affect the user set environment". (Hydra itself lets what it should keep back through to
+/// the processes of its own host.)
 #[test]
 fn each_program_inherits_what_it_is_to() {
     let variables = [("A", "a"), ("B", "b")];
@@ -52,8 +53,8 @@ fn each_program_inherits_what_it_is_to() {
     }
 }
 
-/// Ranks find the name of their host, also of one alone, as the list of hosts has it; unless that is switched off, or the
-/// interface is named.
+/// Ranks find the name of their host, also of one alone, as the list of hosts has it; unless that is switched
+/// off, or the interface is named.
 #[test]
 fn the_name_of_the_host_is_told_unless_switched_off() {
     let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
@@ -77,7 +78,8 @@ fn the_name_of_the_host_is_told_unless_switched_off() {
     assert_eq!(lines(&many, &[]), ["0:", "1:"]);
 }
 
-/// Ranks find all that Hydra 4.0.2 gives them but its own control channel, and the name of their host as newer Hydras do.
+/// Ranks find all that Hydra 4.0.2 gives them but its own control channel, and the name of their host as
+/// newer Hydras do.
 #[test]
 fn ranks_find_what_hydra_gives() {
     let names: Vec<_> = lines(&["-genvnone", "/usr/bin/env"], &[])
@@ -168,7 +170,8 @@ fn info_says_what_there_is() {
     );
 }
 
-/// What only tunes Hydra changes nothing, and is named if much is to be told; its variable for that is heeded.
+/// Options that only tune Hydra change nothing, and are named if much is to be told; Hydra's variable for
+/// that is heeded.
 #[test]
 fn what_tunes_hydra_is_named_if_much_is_told() {
     let words = ["-demux", "select", "-profile", "echo", "ran"];
@@ -217,7 +220,7 @@ fn processors(list: &str) -> Vec<u32> {
 
 const BOUND: &str = "printf '%04d ' $RANK; grep Cpus_allowed_list /proc/self/status | cut -f2";
 
-/// What each rank may run on.
+/// The processors on which each rank may run.
 fn bound(options: &[&str], ranks: usize) -> Vec<Vec<u32>> {
     let ranks = ranks.to_string();
     let words = [options, &["-n", &ranks, "sh", "-c", BOUND]].concat();
@@ -226,8 +229,8 @@ fn bound(options: &[&str], ranks: usize) -> Vec<Vec<u32>> {
     lists.map(processors).collect()
 }
 
-/// Ranks are bound to one processor each, to what a list says, or to parts of the host with the same processors that the
-/// kernel shows to be in them. Those that a list does not have are bound nowhere.
+/// Ranks are bound to one processor each, to what a list says, or to parts of the host with the same
+/// processors that the kernel shows to be in them. Those that a list does not have are bound nowhere.
 #[test]
 fn ranks_are_bound_as_told() {
     let own = own_processors();
@@ -285,7 +288,8 @@ fn ranks_are_bound_inside_of_what_is_allowed() {
     }
 }
 
-/// What a host does not have is not bound to, and nothing runs: Hydra hangs, aborts, or binds nowhere.
+/// A binding to something that the host does not have is refused, and nothing runs; Hydra hangs, aborts, or
+/// binds nowhere.
 #[test]
 fn what_cannot_be_bound_to_is_refused() {
     let own = own_processors();
@@ -308,7 +312,8 @@ fn what_cannot_be_bound_to_is_refused() {
     }
 }
 
-/// A map says on which host each rank runs, as with MPICH 5; one that says it of some only is refused, which MPICH does not.
+/// A map says on which host each rank runs, as with MPICH 5; one that says it of some only is refused, which
+/// MPICH does not.
 #[test]
 fn ranks_are_mapped_to_hosts() {
     let words = |map: &'static str| {

@@ -282,7 +282,8 @@ fn replay(welcome: &Welcome) {
     assert!(!handshake::is_dropped(genuine, WATCHED));
 }
 
-/// What a rank shares with the agents: the 32 bytes behind its identity and the kind of its secret.
+/// The secret that a rank shares with the agents: the 32 bytes behind its identity and the kind of its
+/// secret.
 fn own_secret(key: &MemberKey) -> [u8; 32] {
     let bytes = postcard::to_allocvec(key).unwrap();
     let identity = postcard::to_allocvec(&key.identity()).unwrap();

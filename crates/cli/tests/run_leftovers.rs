@@ -15,8 +15,9 @@ use rustix::process::geteuid;
 
 use rig::{ROPEWALK, parent, signal, state};
 
-/// The folder is the whole system's, and what belongs to nobody is removed by whichever job ends first: the job has one of its
-/// own, and what is left in it is listed behind what it writes. It may be cleaned up for so many turns after the job.
+/// The folder is the whole system's, and what belongs to nobody is removed by whichever job ends first: the
+/// job has one of its own, and what is left in it is listed behind what it writes. It may be cleaned up for
+/// so many turns after the job.
 const ALONE: &str = r#"mount -t tmpfs none /dev/shm || exit 99
     turns=$0; "$@"
     while [ $turns -gt 0 ] && [ -n "$(ls /dev/shm)" ]; do turns=$((turns - 1)); sleep 0.05; done
@@ -27,8 +28,8 @@ const MAKE: &str =
     "cd /dev/shm; for name in mpich_shar_tmp-$$ $$:0:0; do echo x > $name; echo made $name; done
     until [ $(ls -d *:0:0 | wc -l) = 2 ]; do sleep 0.05; done";
 
-/// Runs two ranks that make segments, and then this. Returns those that were made and those that are left, or nothing if this
-/// user may have no folder of their own.
+/// Runs two ranks that make segments, and then this. Returns those that were made and those that are left, or
+/// nothing if this user may have no folder of their own.
 fn segments(end: &str, turns: u32) -> Option<[Vec<String>; 2]> {
     let mut command = Command::new("unshare");
     if !geteuid().is_root() {
@@ -72,7 +73,7 @@ fn shared_memory_is_removed_without_the_agent() {
     }
 }
 
-/// What ranks leave that come to their end is their own affair.
+/// Shared memory that ranks leave when they come to their end is their own affair, and stays.
 #[test]
 fn shared_memory_of_others_stays() {
     if let Some([made, left]) = segments("exit 0", 0) {
@@ -80,8 +81,8 @@ fn shared_memory_of_others_stays() {
     }
 }
 
-/// A keeper that somebody stopped, alone or with its agent, goes on when the launcher is killed: it ends what is left, and
-/// then itself.
+/// A keeper that somebody stopped, alone or with its agent, goes on when the launcher is killed: it ends what
+/// is left, and then itself.
 #[test]
 fn a_stopped_keeper_does_not_stay() {
     for stops_agent in [false, true] {

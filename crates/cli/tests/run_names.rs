@@ -147,8 +147,8 @@ const THERE: &[&str] = &[
     "1",
 ];
 
-/// Two jobs that are started by themselves meet by a name, on one host and on several; with the job that published it the
-/// name is gone.
+/// Two jobs that are started by themselves meet by a name, on one host and on several; with the job that
+/// published it the name is gone.
 #[test]
 fn jobs_meet_by_a_name() {
     let scene = Scene::new();
@@ -207,8 +207,8 @@ fn another_key_opens_nothing() {
     assert!(text(&job.stderr).contains("open to others"), "{job:?}");
 }
 
-/// A server that is killed is an error for those who ask, at once, and nothing for the others; one in its place soon knows
-/// what the jobs published that go on.
+/// A server that is killed is an error for those who ask, at once, and nothing for the others; one in its
+/// place soon knows what the jobs published that go on.
 #[test]
 fn a_server_may_come_and_go() {
     let mut scene = Scene::new();
@@ -241,7 +241,8 @@ fn a_server_may_come_and_go() {
     first.ends_well();
 }
 
-/// Strangers that send the server anything, or nothing, keep nobody from it: there are more of them than it has room for.
+/// Strangers that send the server anything, or nothing, keep nobody from it: there are more of them than it
+/// has room for.
 #[test]
 fn strangers_are_no_hindrance() {
     let scene = Scene::new();

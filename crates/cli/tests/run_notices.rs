@@ -95,8 +95,8 @@ fn end(mut job: Child) -> (i32, String) {
     (status.code().unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// SIGTERM leads to a save of all ranks after it, in each language without code of the program's; then the job is ended with
-/// 75, and another start goes on from there.
+/// SIGTERM leads to a save of all ranks after it, in each language without code of the program's; then the
+/// job is ended with 75, and another start goes on from there.
 #[test]
 fn a_job_that_is_told_to_end_saves_first() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! What `ropewalk run` shows of a job to whoever watches: metrics while it runs, and a page afterwards.
+//! The view of a job that `ropewalk run` gives: metrics while it runs, and a page afterwards.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -80,9 +80,9 @@ fn a_report_tells_of_the_job() {
     assert_eq!(bars(&page, "fence"), []);
 }
 
-/// The time line has a bar for each process and each fence, where they were and as long as they took, a cross where a process
-/// failed, and below it how much was written when. Of two fences the second waits half a second for rank 1, which writes
-/// before and after it.
+/// The time line has a bar for each process and each fence, where they were and as long as they took, a cross
+/// where a process failed, and below it how much was written when. Of two fences the second waits half a
+/// second for rank 1, which writes before and after it.
 #[test]
 fn a_report_shows_when_things_were() {
     let script = r#"
@@ -187,7 +187,7 @@ fn bars(page: &str, class: &str) -> Vec<Bar> {
     bars.collect()
 }
 
-/// What the page writes of a time.
+/// Returns the seconds of a time as the page writes it.
 fn seconds(text: &str) -> f64 {
     match text.strip_suffix(" ms") {
         Some(number) => number.parse::<f64>().unwrap() / 1e3,

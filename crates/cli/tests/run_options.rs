@@ -14,7 +14,7 @@ fn run(words: &[&str], variables: &[(&str, &str)]) -> Output {
     rig::output(command)
 }
 
-/// What each rank writes goes to files of its own, standard error to others, and nothing to the launcher's.
+/// The output of each rank goes to files of its own, standard error to others, and nothing to the launcher's.
 #[test]
 fn output_goes_to_files() {
     let folder = tempfile::tempdir().unwrap();

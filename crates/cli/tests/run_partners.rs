@@ -1,5 +1,5 @@
-//! `ropewalk run --checkpoint DIR --partner` on hosts of which each has a DIR of its own: processes of this machine, each
-//! host's with another folder mounted there. Needs the right to mount.
+//! `ropewalk run --checkpoint DIR --partner` on hosts of which each has a DIR of its own: processes of this
+//! machine, each host's with another folder mounted there. Needs the right to mount.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -118,7 +118,7 @@ impl Hosts {
         generations.filter(is_there).collect()
     }
 
-    /// What is known of the job on a host.
+    /// The history of the job that a journal on a host has.
     fn history(&self, name: &str, journal: &str) -> Option<History> {
         JournalFile::look(&self.disk(name).join(journal)).unwrap()
     }
@@ -190,7 +190,7 @@ impl Job {
         fs::read_to_string(&self.said).unwrap()
     }
 
-    /// What the ranks have come to, in order.
+    /// Waits for the end of the job. Returns the output lines of the ranks in order, and what the job said.
     fn finish(mut self) -> (Vec<String>, String) {
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() {
@@ -268,8 +268,8 @@ fn the_survivor_goes_on_from_copies() {
     assert!(said.contains("checkpoints have no copy"), "{said}");
 }
 
-/// A job that is suspended and goes on has copies as before: those who make them are not taken for dead, and do not take the
-/// launcher for it.
+/// A job that is suspended and goes on has copies as before: those who make them are not taken for dead, and
+/// do not take the launcher for it.
 #[test]
 fn a_suspended_job_goes_on_with_copies() {
     let hosts = Hosts::new(&["a", "b"]);
@@ -289,9 +289,9 @@ fn a_suspended_job_goes_on_with_copies() {
     assert!(!said.contains("neither copies"), "{said}");
 }
 
-/// Where an advisor decides, most saves stay on their host and some are copied. A process that fails goes on from the newest
-/// of all; when the host of rank 0 is lost with its disk, the job goes on from the newest that was copied, and what was
-/// learned is still known.
+/// Where an advisor decides, most saves stay on their host and some are copied. A process that fails goes on
+/// from the newest of all; when the host of rank 0 is lost with its disk, the job goes on from the newest
+/// that was copied, and what was learned is still known.
 #[test]
 fn two_levels_have_their_own_failures() {
     const STEPS: &str = "8000";
@@ -358,7 +358,7 @@ fn two_levels_have_their_own_failures() {
     assert!(row(&said, "saves").starts_with(&saves), "{after:?}: {said}");
 }
 
-/// What the table at the end says behind a name.
+/// The value of the row with a name, in the table at the end.
 fn row<'a>(said: &'a str, name: &str) -> &'a str {
     let cells = |line: &'a str| {
         let (name, value) = line.strip_prefix('│')?.strip_suffix('│')?.split_once('┆')?;
@@ -368,8 +368,9 @@ fn row<'a>(said: &'a str, name: &str) -> &'a str {
     rows.find(|(found, _)| *found == name).expect(said).1
 }
 
-/// What saving cost is told by the journal on rank 0's host, though the launcher is on another, and of a second run of a job
-/// only what that did. Where a program keeps none nobody knows.
+/// The table takes the cost of saving from the journal on rank 0's host, though the launcher is on another,
+/// and counts of a second run of a job only what that run did. If a program keeps no journal, the cost is not
+/// known.
 #[test]
 fn the_table_says_what_rank_0_has_measured() {
     let hosts = Hosts::new(&["a", "b"]);

@@ -26,8 +26,8 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
     (code.unwrap(), stdout, stderr)
 }
 
-/// A job that fails once is started again, whole, and the exit code is that of the last attempt; the culprit of the first is
-/// told once.
+/// A job that fails once is started again, whole, and the exit code is that of the last attempt; the culprit
+/// of the first is told once.
 #[test]
 fn a_failed_job_is_started_again() {
     let script = "echo $ROPEWALK_ATTEMPT; if [ $RANK$ROPEWALK_ATTEMPT = 11 ]; then kill -9 $$; fi; \
@@ -96,7 +96,7 @@ fn the_end_of_an_attempt_can_be_interrupted() {
     assert!(rest.iter().all(|line| !line.contains("restarting")), "{rest:?}");
 }
 
-/// What happens before each attempt, and what the hook was told.
+/// A hook that prepares each attempt, and records its calls and what it was told.
 #[derive(Clone, Default)]
 struct Hook(Arc<Mutex<Vec<String>>>);
 
@@ -143,8 +143,8 @@ fn lines_and_verdict(spec: JobSpec, hook: Hook) -> (Vec<String>, Vec<Attempt>, V
     }
 }
 
-/// Whoever restores is asked before each attempt, may change it, and may refuse it; attempts before the last are events
-/// and stand in the verdict.
+/// The hook is asked before each attempt, may change the attempt, and may refuse it; attempts before the last
+/// are events and stand in the verdict.
 #[test]
 fn a_hook_prepares_each_attempt() {
     let hook = Hook::default();

@@ -42,10 +42,10 @@ const PLACES: [&[&str]; 2] = [
     ],
 ];
 
-/// "Effects: new process group = new KVS with the preput pairs already in it .., ranks 0.., PMI_SPAWNED=1, PMI_SIZE =
-/// sum(nprocs), appnum = block index, own barrier domain", "Shell quoting: none, args are passed verbatim": two programs that
-/// are spawned by PMI-1 have one key-value space with what their parent put there, barriers of their own,
-/// their own numbers, arguments and directory, and meet their parent by name.
+/// "Effects: new process group = new KVS with the preput pairs already in it .., ranks 0.., PMI_SPAWNED=1,
+/// PMI_SIZE = sum(nprocs), appnum = block index, own barrier domain", "Shell quoting: none, args are passed
+/// verbatim": two programs that are spawned by PMI-1 have one key-value space with what their parent put
+/// there, barriers of their own, their own numbers, arguments and directory, and meet their parent by name.
 #[test]
 fn a_pmi1_program_spawns() {
     let folder = TempDir::new().unwrap();
@@ -72,8 +72,8 @@ fn a_pmi2_program_spawns() {
     }
 }
 
-/// "Ours may wait for exec": a program that is not there is an error to whoever spawns it, and the job goes on; nobody waits
-/// for ever.
+/// "Ours may wait for exec": a program that is not there is an error to whoever spawns it, and the job goes
+/// on; nobody waits for ever.
 #[test]
 fn a_missing_program_is_an_error_to_the_spawner() {
     let folder = TempDir::new().unwrap();
@@ -87,8 +87,8 @@ fn a_missing_program_is_an_error_to_the_spawner() {
     }
 }
 
-/// "hostfile": programs are spawned on the hosts of the file; one that cannot be used is an error to the spawner, with the
-/// reason, and the job goes on.
+/// "hostfile": programs are spawned on the hosts of the file; one that cannot be used is an error to the
+/// spawner, with the reason, and the job goes on.
 #[test]
 fn a_host_file_says_where_programs_are_spawned() {
     let folder = TempDir::new().unwrap();
@@ -146,8 +146,8 @@ fn singleton(folder: &TempDir) -> (Child, TcpStream) {
     (manager, stream)
 }
 
-/// "Protocol a good mpiexec must do: connect to 127.0.0.1:<port>; .. From there it is a normal PMI-1 connection": a program
-/// that nobody started is served, may spawn, and its process manager ends with it.
+/// "Protocol a good mpiexec must do: connect to 127.0.0.1:<port>; .. From there it is a normal PMI-1
+/// connection": a program that nobody started is served, may spawn, and its process manager ends with it.
 #[test]
 fn a_singleton_is_served() {
     let folder = TempDir::new().unwrap();
@@ -190,8 +190,8 @@ fn a_singleton_is_served() {
     assert_eq!(count(&output, "of 3 is content"), 3, "{output:?}");
 }
 
-/// "mpiexec must exit when that connection finalizes or closes and its spawned jobs ended": a process that is gone without a
-/// word is a failure, which ends what it spawned.
+/// "mpiexec must exit when that connection finalizes or closes and its spawned jobs ended": a process that is
+/// gone without a word is a failure, which ends what it spawned.
 #[test]
 fn the_manager_of_a_singleton_ends_with_its_connection() {
     let folder = TempDir::new().unwrap();
@@ -229,7 +229,8 @@ fn the_manager_of_a_singleton_ends_with_its_connection() {
     assert!(!process.exists(), "what was spawned is left");
 }
 
-/// "Effects: .. stdin = /dev/null", wherever the processes run: what the launcher reads is for those that it has started.
+/// "Effects: .. stdin = /dev/null", wherever the processes run: what the launcher reads is for those that it
+/// has started.
 #[test]
 fn spawned_processes_have_no_input() {
     // The others stay meanwhile: what goes to a host that is being left is begun anew elsewhere.

@@ -1,4 +1,5 @@
-//! `ropewalk run --stall`, with real programs, of MPI too: ranks that wait for each other for ever spin, and make no progress.
+//! `ropewalk run --stall`, with real programs, of MPI too: ranks that wait for each other for ever spin, and
+//! make no progress.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,8 +21,8 @@ fn run(hosts: &[&str], options: &[&str], words: &[&str]) -> (Option<i32>, String
     (code, stderr)
 }
 
-/// Two ranks that each wait for a message that the other never sends are ended and named, on one host and on two, although
-/// they take all the processor time that they get.
+/// Two ranks that each wait for a message that the other never sends are ended and named, on one host and on
+/// two, although they take all the processor time that they get.
 #[test]
 fn ranks_that_spin_make_no_progress() {
     let folder = TempDir::new().unwrap();
@@ -73,9 +74,9 @@ fn number_crunchers_say_so() {
     }
 }
 
-/// When a rank is lost and the others go on, those of MPI wait for it for ever in their next barrier: the loss is told with
-/// what comes of it, then a warning, and then the job is ended. With the default that takes a minute from the loss on, which
-/// is told too; without the limit nothing is.
+/// When a rank is lost and the others go on, those of MPI wait for it for ever in their next barrier: the
+/// loss is told with what comes of it, then a warning, and then the job is ended. With the default that takes
+/// a minute from the loss on, which is told too; without the limit nothing is.
 #[test]
 fn survivors_that_wait_for_the_lost_are_ended() {
     let folder = TempDir::new().unwrap();

@@ -78,8 +78,9 @@ fn sockets(of: &BTreeSet<u32>) -> BTreeSet<String> {
     sockets
 }
 
-/// The names at which processes listen on this host with sockets of a type (proc(5): flag 10000, the fifth word the type, the
-/// seventh the socket's number, the eighth the name, `@` for the zero before one that is of no file system).
+/// The names at which processes listen on this host with sockets of a type (proc(5): flag 10000, the fifth
+/// word the type, the seventh the socket's number, the eighth the name, `@` for the zero before one that is
+/// of no file system).
 fn names(of: &BTreeSet<u32>, kind: SocketType) -> BTreeSet<String> {
     let sockets = sockets(of);
     let table = fs::read_to_string("/proc/net/unix").unwrap();
@@ -133,7 +134,7 @@ fn connect_as_advisor(name: &str) -> OwnedFd {
     socket
 }
 
-/// Whoever says something that proves nothing gets no answer: at most the greeting that all get, and an end.
+/// Says words that prove nothing, which get no answer: at most the greeting that all get, and an end.
 fn say(stream: Option<impl Read + Write>, words: &[u8]) {
     let Some(mut stream) = stream else {
         return;
@@ -205,7 +206,8 @@ struct Waiting {
 
 impl Waiting {
     const LINES: usize = 5000;
-    /// Far more than it takes beside other tests, and less than what would pass if anything waited for strangers' limits.
+    /// Far more than it takes beside other tests, and less than what would pass if anything waited for
+    /// strangers' limits.
     const TIME_MAX: Duration = Duration::from_secs(20);
 
     /// Starts so many ranks with these options, and waits until all are up.
@@ -269,9 +271,10 @@ impl Waiting {
     }
 }
 
-/// A thousand idle connections to every port of a job, and beside them garbage, HTTP, another protocol, huge lengths, one byte
-/// at a time, valid greetings without a key and what the job itself said, once more: nobody gets more than what all
-/// get, and the job says all that it has to say while they are there, in time. It listens on loopback only.
+/// A thousand idle connections to every port of a job, and beside them garbage, HTTP, another protocol, huge
+/// lengths, one byte at a time, valid greetings without a key and what the job itself said, once more: nobody
+/// gets more than what all get, and the job says all that it has to say while they are there, in time. It
+/// listens on loopback only.
 #[test]
 fn strangers_do_not_disturb_a_job() {
     let limit = getrlimit(Resource::Nofile);

@@ -1,5 +1,5 @@
-//! `ropewalk run` under ^Z and fg: the job is stopped with its launcher, for longer than anybody may be silent otherwise, and
-//! goes on with it.
+//! `ropewalk run` under ^Z and fg: the job is stopped with its launcher, for longer than anybody may be
+//! silent otherwise, and goes on with it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -68,8 +68,8 @@ impl Job {
     }
 }
 
-/// A job that was suspended goes on where it was: nobody takes anybody for dead, nothing counts as a stall, and the time limit
-/// is one of the time in which the job runs.
+/// A job that was suspended goes on where it was: nobody takes anybody for dead, nothing counts as a stall,
+/// and the time limit is one of the time in which the job runs.
 #[test]
 fn a_suspended_job_goes_on() {
     for place in PLACES {
@@ -119,8 +119,8 @@ fn a_suspended_launcher_that_is_killed_leaves_nothing() {
     }
 }
 
-/// How long a rank is stopped for counts only while the job is not: one that was stopped just before goes on in time, and does
-/// not by itself.
+/// How long a rank is stopped for counts only while the job is not: one that was stopped just before goes on
+/// in time, and does not by itself.
 #[test]
 fn a_stopped_rank_is_not_overdue_when_the_job_goes_on() {
     let options = ["--detect", "2", "--stopped", "fail"];
@@ -172,7 +172,8 @@ fn assert_not_stopped(launcher: u32) {
     }
 }
 
-/// Whoever lets a job go on before it is stopped, as batch systems may, does not wait for it in vain.
+/// A job may be let go on before it is stopped, as batch systems may do. It is not stopped then, and nobody
+/// waits for it in vain.
 #[test]
 fn a_job_that_is_let_go_on_at_once_is_not_stopped() {
     let (job, agent) = job_with_deaf_agent("sleep 2; echo $RANK");
@@ -265,7 +266,8 @@ fn a_job_is_suspended_while_it_starts() {
     assert_eq!(lines, ["0", "1"], "{verdict}");
 }
 
-/// Runs a command in front of a terminal of its own, presses ^Z once the job runs, and returns what was written after that.
+/// Runs a command in front of a terminal of its own, presses ^Z once the job runs, and returns what was
+/// written after that.
 fn press_on_terminal(command: &str) -> String {
     let mut terminal = Command::new("timeout")
         .args(["--signal=KILL", "30", "script", "-qec", command, "/dev/null"])
@@ -307,8 +309,9 @@ fn nobody_is_stopped_whom_nobody_can_let_go_on() {
     assert!(said.contains("rank 0 is done"), "{said:?}");
 }
 
-/// What a job of this host says is not lost if its agent, which does not wait for the launcher's answer, ends while that is
-/// stopped: neither what lies in a socket nor what has no room there, for which the agent waits.
+/// Nothing that a job of this host says is lost if its agent, which does not wait for the launcher's answer,
+/// ends while the launcher is stopped: neither what lies in a socket nor what has no room there, for which
+/// the agent waits.
 #[test]
 fn a_launcher_that_was_stopped_finds_all_that_was_said() {
     let folder = tempfile::tempdir().unwrap();
@@ -338,8 +341,8 @@ fn a_launcher_that_was_stopped_finds_all_that_was_said() {
     }
 }
 
-/// A launcher that somebody stops without a word, as by kill -STOP, is not missed by the agent beside it: its ranks work on, and
-/// it does not take their silence while it was stopped for a stall.
+/// A launcher that somebody stops without a word, as by kill -STOP, is not missed by the agent beside it: its
+/// ranks work on, and it does not take their silence while it was stopped for a stall.
 #[test]
 fn a_launcher_is_stopped_without_a_word() {
     let job = Job::start(&[], "sleep 3; echo $RANK; sleep 0.5");

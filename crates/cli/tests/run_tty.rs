@@ -49,8 +49,8 @@ fn screen(written: &str) -> Vec<String> {
     lines
 }
 
-/// The line comes and goes with what happens; what the ranks write stands on the screen as if it had never been there, also
-/// a line without an end, which it does not touch.
+/// The line comes and goes with what happens; what the ranks write stands on the screen as if it had never
+/// been there, also a line without an end, which it does not touch.
 #[test]
 fn a_terminal_shows_how_far_the_job_is() {
     let script = "sleep 2; echo out$RANK; sleep 2; if [ $RANK = 0 ]; then printf end; sleep 2; printf ed; fi";

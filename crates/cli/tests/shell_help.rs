@@ -1,4 +1,4 @@
-//! What `ropewalk completions` and `ropewalk man` give to shells and readers.
+//! The output of `ropewalk completions` and `ropewalk man`, for shells and readers.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
@@ -14,7 +14,7 @@ fn ropewalk(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What bash offers for the last of these words.
+/// The completions that bash offers for the last of these words.
 fn completed(words: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("ropewalk");

@@ -39,15 +39,15 @@ const UNSOLICITED: PeerDeath = PeerDeath::Protocol(FrameError::Unsolicited);
 pub(crate) struct Association {
     /// How the peer numbers it, once we know.
     remote: Option<u64>,
-    /// Whether its opening came.
+    /// True if the peer's opening came.
     heard: bool,
     /// The first bytes of our stream that are not sent: the opening and the handshake.
     unsent: Vec<u8>,
-    /// Whether they say why the peer is not let in.
+    /// True if `unsent` says why the peer is not let in.
     refuses: bool,
     state: State,
     pub(crate) frames: Frames,
-    /// What came before its turn, by its sequence number.
+    /// The contents of data messages that came before their turn, by sequence number.
     early: BTreeMap<u32, Vec<u8>>,
     /// How many messages came that brought the stream in either direction further. One that waits for another which
     /// the network has lost is no sign that things go on.
@@ -67,12 +67,12 @@ pub(crate) struct Association {
 #[derive(Debug)]
 enum State {
     Greeting(Box<Handshake>),
-    /// What came behind the handshake.
+    /// The bytes that came behind the handshake.
     Proven(Vec<u8>),
     Open,
 }
 
-/// What came of a message.
+/// The outcome of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Handled {
     /// Nothing but what the happenings say.
@@ -154,12 +154,12 @@ impl Association {
         matches!(self.state, State::Open)
     }
 
-    /// Whether anything came from the peer.
+    /// Returns true if anything came from the peer.
     pub(crate) fn was_heard(&self) -> bool {
         self.heard
     }
 
-    /// What was seen of the peer: messages that came, bytes that it took.
+    /// The activity of the peer: messages that came, bytes that it took.
     pub(crate) fn activity(&self) -> Activity {
         Activity {
             heard: self.messages,
@@ -290,7 +290,7 @@ impl Association {
         }
     }
 
-    /// Whether [`fill`](Self::fill) would make a message.
+    /// Returns true if [`fill`](Self::fill) would make a message.
     pub(crate) fn is_sendable(&self) -> bool {
         self.owes_acknowledgement() || (self.may_send() && self.has_stream())
     }
@@ -335,7 +335,8 @@ impl Association {
         Some(ENVELOPE_SIZE + length)
     }
 
-    /// Writes the message that tells a peer why it is not let in, and returns its length; `None` if there is nothing to tell.
+    /// Writes the message that tells a peer why it is not let in, and returns its length; `None` if there is
+    /// nothing to tell.
     pub(crate) fn fill_refusal(&mut self, message: &mut [u8]) -> Option<usize> {
         if !self.refuses || !self.may_send() {
             return None;

@@ -7,8 +7,8 @@
 //! libfabric does not say when a peer dies. An endpoint that is dropped says farewell; for the others there
 //! are heartbeats, and the errors of libfabric when it cannot deliver.
 //!
-//! What its own providers do is out of our hands: `sockets` starts a thread, and `shm` handles signals and leaves
-//! a file in /dev/shm behind if it is killed.
+//! The behaviour of libfabric's own providers is out of our hands: `sockets` starts a thread, and `shm`
+//! handles signals and leaves a file in /dev/shm behind if it is killed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -1,4 +1,5 @@
-//! What ropewalk calls of [libfabric](https://ofiwg.github.io/libfabric), with its names and its C types.
+//! The part of [libfabric](https://ofiwg.github.io/libfabric) that ropewalk calls, with its names and its C
+//! types.
 //!
 //! libfabric is not linked but loaded when it is first asked for ([`Library::load`]). So this crate builds on
 //! machines without libfabric, needs no C compiler, no headers, no libclang, and a program built with it

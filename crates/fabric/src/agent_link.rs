@@ -1,14 +1,15 @@
-//! What a rank and the agent of its host say to each other, over an inherited socketpair.
+//! The messages between a rank and the agent of its host, over an inherited socketpair.
 //!
 //! The agent gives each rank one end of an `AF_UNIX` `SOCK_SEQPACKET` pair, whose number stands in
 //! [`AgentLink::VARIABLE`]. Inheritance is the authentication. A program that knows of this asks who it is
-//! ([`AgentLink::join`]), and the answer, [`Welcome`], carries its key; one that wants to be told of departures and to have its
-//! data kept then says [`ToAgent::Attach`]. To programs that know nothing of it nothing is said. A message is one packet, at most [`AgentLink::MESSAGE_SIZE_MAX`] bytes of postcard.
+//! ([`AgentLink::join`]), and the answer, [`Welcome`], carries its key. A program that wants to be told of
+//! departures and to have its data kept then says [`ToAgent::Attach`]. To programs that know nothing of it
+//! nothing is said. A message is one packet, at most [`AgentLink::MESSAGE_SIZE_MAX`] bytes of postcard.
 //!
-//! [`ToAgent::Hold`] travels with a [`WritableMemfd`](crate::memfd::WritableMemfd). From the moment that the packet is sent the kernel keeps the
-//! memory for the agent: a rank may be killed right after it and its data is still there. When a rank is gone
-//! the agent exposes what it held for it and tells every attached rank, first one [`FromAgent::Inherited`] for
-//! each memfd, then [`FromAgent::Departed`].
+//! [`ToAgent::Hold`] travels with a [`WritableMemfd`](crate::memfd::WritableMemfd). From the moment that the
+//! packet is sent the kernel keeps the memory for the agent: a rank may be killed right after it and its data
+//! is still there. When a rank is gone the agent exposes what it held for it and tells every attached rank,
+//! first one [`FromAgent::Inherited`] for each memfd, then [`FromAgent::Departed`].
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -46,8 +47,9 @@ pub struct Welcome {
     pub size: u32,
     /// Where the agent serves the memory of ranks that are gone.
     pub agent: Address,
-    /// Whether the job encrypts what goes from host to host: [`EndpointOptions::of_welcome`](crate::EndpointOptions::of_welcome)
-    /// goes by it, and so has every endpoint of the job.
+    /// True if the job encrypts its traffic from host to host:
+    /// [`EndpointOptions::of_welcome`](crate::EndpointOptions::of_welcome) goes by it, and so has every
+    /// endpoint of the job to do.
     pub encrypt: bool,
     /// How long a silent process or host of the job is waited for, as its user has said.
     pub detect: Duration,
@@ -58,8 +60,9 @@ pub struct Welcome {
 pub enum ToAgent {
     /// The rank reads its link: tell it who is gone, now and later.
     Attach,
-    /// Keep the memory behind the descriptor that comes with this packet, a [`WritableMemfd`](crate::memfd::WritableMemfd).
-    /// What counts is what is in it when the rank is gone.
+    /// Keep the memory behind the descriptor that comes with this packet, a
+    /// [`WritableMemfd`](crate::memfd::WritableMemfd). Its content when the rank is gone is the one that
+    /// counts.
     Hold(Held),
     /// The memory is needed no longer.
     Release(HoldId),
@@ -80,7 +83,7 @@ pub enum FromAgent {
         rank: Rank,
         /// Which life of that rank.
         incarnation: Incarnation,
-        /// What it is.
+        /// The name and the label that the rank gave it.
         held: Held,
         /// Where it is read.
         handle: RegionHandle,
@@ -146,12 +149,13 @@ impl AgentLink {
 
     /// Asks the agent who this process is, and waits for the answer. To be called before anything else is sent.
     ///
-    /// The link of a rank is for one program: of two that read it neither would hear all. Other programs of the rank, as those
-    /// that a script starts, may have inherited it too.
+    /// The link of a rank is for one program: of two that read it neither would hear all. Other programs of
+    /// the rank, as those that a script starts, may have inherited it too.
     ///
     /// # Errors
     /// [`AgentLinkError::Taken`] if another program of this rank has joined and lives, or has attached,
-    /// [`AgentLinkError::Closed`] if the agent is gone, [`AgentLinkError::NoWelcome`] if it says nothing within half a minute.
+    /// [`AgentLinkError::Closed`] if the agent is gone, [`AgentLinkError::NoWelcome`] if it says nothing
+    /// within half a minute.
     pub fn join(&self) -> Result<Welcome, AgentLinkError> {
         // It would read the answer in this one's place. The lock is of the process, and goes with it (fcntl_locking(2)).
         if let Err(Errno::AGAIN | Errno::ACCESS) =
@@ -251,7 +255,7 @@ impl AgentLink {
         Ok(Some((message, descriptor)))
     }
 
-    /// Whether the other side is gone and all that it sent was read.
+    /// Returns true if the other side is gone and all that it sent was read.
     fn is_ended(&self) -> Result<bool, AgentLinkError> {
         let mut ready = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let at_once = Timespec {
@@ -281,7 +285,7 @@ impl From<AgentLink> for OwnedFd {
     }
 }
 
-/// What can go wrong on the link.
+/// The errors of the link.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AgentLinkError {
@@ -411,7 +415,7 @@ mod tests {
         assert!(matches!(rank.join(), Err(AgentLinkError::Closed)));
     }
 
-    /// What was sent counts also if its sender is gone without having read what was sent to it.
+    /// A message counts also if its sender is gone without having read what was sent to it.
     #[test]
     fn messages_of_a_sender_that_did_not_read_count() {
         let (agent, rank) = AgentLink::pair().unwrap();
@@ -440,7 +444,7 @@ mod tests {
         assert!(matches!(agent.receive::<ToAgent>(), Err(AgentLinkError::Closed)));
     }
 
-    /// What is no message is an error, not a panic, and nothing is waited for.
+    /// A packet that is no message is an error, not a panic, and nothing is waited for.
     #[test]
     fn garbage_is_an_error_and_silence_is_none() {
         let (agent, rank) = AgentLink::pair().unwrap();

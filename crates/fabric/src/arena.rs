@@ -190,7 +190,7 @@ impl Drop for Block {
 
 const PAGE: usize = 4096;
 
-/// What is larger begins at a page, so that whole pages can be given back.
+/// Blocks larger than this, in bytes, begin at a page, so that whole pages can be given back.
 const PAGE_ALIGNED_ABOVE: usize = 64 << 10;
 
 /// How many bytes of free memory may keep their pages. Measured: to touch 64 MiB anew costs 40 ms, ten times

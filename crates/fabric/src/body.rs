@@ -1,4 +1,4 @@
-//! What a message says.
+//! The body of a message.
 
 use std::{fmt, ops::Deref};
 

@@ -34,7 +34,7 @@ struct Aligned {
     start: usize,
 }
 
-/// What no bytes point to: even they begin on a cache line.
+/// The element type of empty buffers: even they begin on a cache line.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; Buffer::ALIGNMENT]);

@@ -24,27 +24,28 @@ pub struct EndpointOptions {
     pub name: Option<String>,
     /// By which ways peers are reached.
     pub transports: Transports,
-    /// Whether the data of this endpoint's own `get` and `put` goes with a checksum of ours (CRC-32C) besides those of
-    /// the network. Each piece, up to 256 KiB, is verified before the operation completes. If one is wrong, its
-    /// receiver ends the connection with [`PeerDeath::Protocol`](crate::PeerDeath::Protocol), and so a `get`; a `put`
-    /// ends because the target closes. The origin decides for both directions: a target goes along, whatever its own
-    /// option. Off by default.
+    /// True if the data of this endpoint's own `get` and `put` goes with a checksum of ours (CRC-32C) besides
+    /// those of the network. Each piece, up to 256 KiB, is verified before the operation completes. If one is
+    /// wrong, its receiver ends the connection with [`PeerDeath::Protocol`](crate::PeerDeath::Protocol), and
+    /// so a `get`; a `put` ends because the target closes. The origin decides for both directions: a target
+    /// goes along, whatever its own option. Off by default.
     ///
     /// It holds for TCP, and with peers on this host for what is sent to them. What is copied straight from or to
     /// their memory, or the endpoint's own, has none: it never leaves the memory. Nor has it an effect over a
     /// provider of another crate ([`Transports::external`]).
     pub bulk_checksum: bool,
-    /// Whether what goes over TCP is encrypted. Peers have to agree: who is told to encrypt refuses over TCP who is not, and
-    /// the other way round, with [`HandshakeError::Encryption`](crate::HandshakeError::Encryption). What stays on this
-    /// host, over UNIX sockets and through shared memory, is not encrypted; over a provider of another crate nothing can
-    /// be, and an endpoint that is asked for both is not made. Off by default.
+    /// True if the traffic over TCP is encrypted. Peers have to agree: an endpoint that is told to encrypt
+    /// refuses over TCP one that is not, and the other way round, with
+    /// [`HandshakeError::Encryption`](crate::HandshakeError::Encryption). Traffic that stays on this host,
+    /// over UNIX sockets and through shared memory, is not encrypted. Over a provider of another crate
+    /// nothing can be, and an endpoint that is asked for both is not made. Off by default.
     pub encrypt: bool,
     /// The maxima.
     pub limits: Limits,
 }
 
-/// By which ways an endpoint reaches its peers, and they it. Two endpoints have to have one in common, except that those with
-/// `shm` and those with `unix` reach each other.
+/// The ways by which an endpoint reaches its peers, and they it. Two endpoints have to have one in common,
+/// except that those with `shm` and those with `unix` reach each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transports {
     /// TCP, to any host.
@@ -52,8 +53,8 @@ pub struct Transports {
     /// Shared memory, to processes of the same host; where it works it goes before the others.
     pub shm: bool,
     /// With shared memory, that the kernel copies from and to memory that is not from
-    /// [`Endpoint::allocate`](crate::Endpoint::allocate), where it allows that (`process_vm_readv`); else such memory is
-    /// sent.
+    /// [`Endpoint::allocate`](crate::Endpoint::allocate), if it allows that (`process_vm_readv`); else such
+    /// memory is sent.
     pub process_vm: bool,
     /// Instead of TCP and shared memory, UNIX sockets with nothing beside them, for peers on this host that have little
     /// to say: such a link takes next to no time and memory to make. The address is `unix://NAME`, which endpoints with
@@ -140,8 +141,8 @@ impl EndpointOptions {
         Self::of_member(job, key.key_of(identity))
     }
 
-    /// As [`of_member`](Self::of_member), for a process whose agent has said who it is. It listens on the interface that its
-    /// agent does, where the other hosts reach it, and encrypts if the job does.
+    /// As [`of_member`](Self::of_member), for a process whose agent has said who it is. It listens on the
+    /// interface of its agent, where the other hosts reach it, and encrypts if the job does.
     pub fn of_welcome(welcome: Welcome) -> Self {
         let mut options = Self::of_member(welcome.job, welcome.key);
         options.encrypt = welcome.encrypt;
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
     use crate::Role;
 
-    /// What is named is used and nothing else; what is no name, or leaves nothing, is refused.
+    /// The named transports are used and nothing else; a text that is no name, or leaves nothing, is refused.
     #[test]
     fn transports_are_named() {
         let all = Transports::default();

@@ -1,4 +1,4 @@
-//! What an endpoint tells its owner, and what it refuses.
+//! The events that an endpoint reports to its owner, and the errors with which it refuses.
 
 use std::{io, sync::Arc};
 
@@ -69,11 +69,11 @@ pub enum Event {
     /// A peer is gone, or could not be reached; what was in progress with it was completed before. Messages
     /// to it that were not delivered are lost.
     PeerDied {
-        /// What it was called; of no use from now on.
+        /// The name of the peer; of no use from now on.
         peer: PeerId,
         /// Where it was.
         address: Address,
-        /// What was seen.
+        /// The cause, as this endpoint has seen it.
         cause: PeerDeath,
     },
     /// A message that nobody waited for by name.
@@ -82,7 +82,7 @@ pub enum Event {
         from: PeerId,
         /// The sender's tag.
         tag: u64,
-        /// What it says.
+        /// The content of the message.
         body: Body,
     },
 }
@@ -101,7 +101,7 @@ impl Event {
     }
 }
 
-/// What an operation brought.
+/// The result of an operation that succeeded.
 #[derive(Debug)]
 pub enum Completion {
     /// The buffer given to `get`, filled.
@@ -233,7 +233,7 @@ pub enum OperationError {
     PeerDied {
         /// Where it was.
         peer: Address,
-        /// What was seen.
+        /// The cause, as this endpoint has seen it.
         #[source]
         source: PeerDeath,
     },
@@ -264,7 +264,7 @@ pub enum PeerDeath {
     /// The operating system reports the connection broken, or refused.
     #[error("the connection is broken")]
     Io(#[source] Arc<io::Error>),
-    /// What it sent is against the protocol.
+    /// It sent something that is against the protocol.
     #[error("it broke the protocol")]
     Protocol(#[source] FrameError),
     /// Another process answers at its address.

@@ -9,8 +9,8 @@ use ropewalk_names::{Incarnation, Rank};
 
 use crate::{Identity, Role};
 
-/// The members that the owner of an endpoint knows to be gone, as the endpoint and all handshakes at it see them. Of each
-/// member there is one entry, whatever its incarnations.
+/// The members that the owner of an endpoint knows to be gone, as the endpoint and all handshakes at it see
+/// them. Each member has one entry, whatever its incarnations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fences(Arc<RwLock<BTreeMap<(Role, Rank), Incarnation>>>);
 
@@ -24,7 +24,7 @@ impl Fences {
         *last = identity.incarnation.max(*last);
     }
 
-    /// Whether a member is kept out.
+    /// Returns true if a member is kept out.
     pub(crate) fn has(&self, identity: Identity) -> bool {
         let fences = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let last = fences.get(&(identity.role, identity.rank));

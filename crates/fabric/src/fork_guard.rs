@@ -1,4 +1,4 @@
-//! Whether this process is the one that made an endpoint.
+//! A check that this process is the one that made an endpoint.
 
 use std::{
     io,
@@ -37,7 +37,7 @@ impl ForkGuard {
         Ok(guard)
     }
 
-    /// Whether this process was forked off the one that made the guard.
+    /// Returns true if this process was forked off the one that made the guard.
     pub(crate) fn is_forked(&self) -> bool {
         self.word().load(Ordering::Relaxed) == 0
     }

@@ -15,8 +15,9 @@
 //! be reflected; and the initiator checks that who answers has the address it called, so that its own
 //! greeting cannot be relayed back to itself.
 //!
-//! Whoever the membership counts as gone is fenced, and refused in that incarnation and all earlier ones. A responder
-//! tells it so with its greeting and an HMAC as for a proof, for which `fence` stands in the place of the part.
+//! A member that the membership counts as gone is fenced, and refused in that incarnation and all earlier
+//! ones. A responder tells it so with its greeting and an HMAC as for a proof, for which `fence` stands in
+//! the place of the part.
 //!
 //! Each greeting says whether its sender encrypts this connection. Both do or neither: a side that finds that the other
 //! does not as it was told to refuses it, and a responder tells it so with its greeting and an HMAC for which
@@ -65,7 +66,7 @@ const ADDRESS_SIZE_MAX: usize = 128;
 const GREETING_SIZE_MAX: usize = FIXED_SIZE + ADDRESS_SIZE_MAX;
 const _: () = assert!(HANDSHAKE_SIZE_MAX <= 256);
 
-/// What an endpoint says of itself in each of its handshakes.
+/// An endpoint's description of itself in each of its handshakes.
 #[derive(Clone, Debug)]
 pub struct Introduction {
     pub(crate) job: JobId,
@@ -73,7 +74,7 @@ pub struct Introduction {
     pub(crate) key: Arc<MemberKey>,
     pub(crate) peer: Peer,
     pub(crate) fences: Fences,
-    /// Whether what follows the handshake is encrypted; who sees that otherwise is refused.
+    /// True if the traffic after the handshake is encrypted; a peer that sees this otherwise is refused.
     pub(crate) encrypts: bool,
 }
 
@@ -84,7 +85,7 @@ pub struct Handshake {
     introduction: Introduction,
     own_greeting: Vec<u8>,
     received: Vec<u8>,
-    /// What tells a peer why it is refused, if it may know.
+    /// The message that tells a peer why it is refused, if it may know.
     notice: Vec<u8>,
     /// If both sides encrypt, once the greetings are exchanged.
     noise: Option<NoiseHandshake>,
@@ -104,7 +105,7 @@ enum Part {
     },
 }
 
-/// What came of the bytes so far.
+/// The outcome of the bytes so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// To be sent.
@@ -161,14 +162,15 @@ impl Handshake {
         Ok(step)
     }
 
-    /// What the frames go through from now on, if both sides encrypt. To be taken once the peer has proven itself.
+    /// The records in which the frames go from now on, if both sides encrypt. To be taken once the peer has
+    /// proven itself.
     pub(crate) fn take_records(&mut self) -> Option<Box<Records>> {
         self.noise.take()?.into_records()
     }
 
-    /// What is said to one that is dropped because of `error`, if anything: who was called by a peer of another version
-    /// tells its own, and who was called by one that is fenced, or that encrypts where it should not or the other way
-    /// round, tells that, so that the peer knows what is wrong.
+    /// The answer to a peer that is dropped because of `error`, if there is one. A side that was called by a
+    /// peer of another version sends its own version. A side that was called by a fenced peer, or by one that
+    /// encrypts where it should not or the other way round, says so. The peer then knows what is wrong.
     pub fn farewell(&self, error: &HandshakeError) -> Option<&[u8]> {
         let called = !matches!(self.part, Part::Initiator { .. });
         match error {
@@ -338,7 +340,7 @@ impl Introduction {
         }
     }
 
-    /// Whether the sender of this whole greeting encrypts as we do.
+    /// Checks that the sender of this whole greeting encrypts as we do.
     fn check_encryption(&self, greeting: &[u8]) -> Result<(), HandshakeError> {
         let encrypts = greeting[ENCRYPTION_AT] != 0;
         match encrypts == self.encrypts {
@@ -355,7 +357,7 @@ impl Introduction {
     }
 }
 
-/// What an HMAC under the key that two members share says.
+/// The statement of an HMAC under the key that two members share.
 #[derive(Clone, Copy)]
 enum Said {
     /// That the initiator has the key.
@@ -411,7 +413,7 @@ fn encode_greeting(introduction: &Introduction, nonce: [u8; NONCE_SIZE]) -> Vec<
     bytes
 }
 
-/// What a whole greeting says, whether it is true or not.
+/// The peer that a whole greeting names, be it true or not.
 fn decode_greeting(bytes: &[u8], job: JobId) -> Result<Peer, HandshakeError> {
     let mut at = &bytes[MAGIC.len()..];
     let version = at.get_u16_le();
@@ -460,7 +462,7 @@ pub enum HandshakeError {
         }
     )]
     Encryption {
-        /// Whether the other one does.
+        /// True if the other process encrypts.
         encrypts: bool,
     },
     /// One of the two is fenced: its job counts it as gone, and the other knows that. If it is this one it can come

@@ -1,4 +1,4 @@
-//! What came in and waits for the owner of an endpoint.
+//! Incoming messages and other events that wait for the owner of an endpoint.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -17,11 +17,11 @@ use crate::{
 pub(crate) struct Inbox {
     pub(crate) operations: Operations,
     events: VecDeque<Event>,
-    /// What has ended with a message that is on its way to the owner.
+    /// The operations that ended with a message that is on its way to the owner.
     replied: Vec<OperationId>,
     /// How many bytes of messages the events hold.
     bytes: usize,
-    /// Whether something came, or could be sent at last, even if no event tells of it yet.
+    /// True if something came, or could be sent at last, even if no event tells of it yet.
     pub(crate) moved: bool,
     /// Peers that asked for a sign of life.
     pub(crate) pings: Vec<PeerId>,
@@ -37,7 +37,7 @@ pub struct Around<'a> {
     pub(crate) events_max: usize,
     /// Nothing more is read once they hold so many bytes.
     pub(crate) bytes_max: usize,
-    /// Whether messages are read that the owner can take from the provider itself.
+    /// True if messages are read that the owner can take from the provider itself.
     pub(crate) takes_messages: bool,
     /// The provider's number in the peer table.
     pub(crate) provider: usize,
@@ -148,7 +148,7 @@ impl Around<'_> {
         self.peers.prove(peer, self.provider)
     }
 
-    /// Whether more may be read.
+    /// Returns true if more may be read.
     pub fn has_room(&self) -> bool {
         self.inbox.events.len() < self.events_max && self.inbox.bytes < self.bytes_max
     }

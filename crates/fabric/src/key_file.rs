@@ -39,8 +39,8 @@ impl JobKey {
             .ok_or_else(|| refused("a key is 64 hexadecimal digits, and this is something else".to_owned()))
     }
 
-    /// The key that a file holds; if there is no such file it is made, with a new key, for its owner only. Nobody ever sees a
-    /// part of it, and of several who make it at a time all get the same.
+    /// The key that a file holds. If there is no such file it is made, with a new key, for its owner only.
+    /// Nobody ever sees a part of it, and of several who make it at a time all get the same.
     ///
     /// # Errors
     /// As for [`read_from`](Self::read_from), or if the file cannot be made.
@@ -147,7 +147,8 @@ mod tests {
         }
     }
 
-    /// What is no regular file is refused at once, though a pipe has nobody who writes into it and a device never ends.
+    /// A file that is not regular is refused at once, though a pipe has nobody who writes into it and a
+    /// device never ends.
     #[test]
     fn only_a_regular_file_holds_a_key() {
         let folder = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ use crate::Buffer;
 #[derive(Debug)]
 pub struct LentBuffer {
     whole: Arc<Whole>,
-    /// What lies before this is or was lent.
+    /// The position before which all bytes are or were lent.
     next: usize,
 }
 
@@ -139,8 +139,8 @@ mod tests {
         drop(part);
     }
 
-    /// What was written into a part stays when the part is gone, wherever the buffer stands, and what was not lent
-    /// stays as it was.
+    /// The bytes written into a part stay when the part is gone, wherever the buffer stands, and bytes that
+    /// were not lent stay as they were.
     #[test]
     fn what_was_written_stays() {
         let mut lent = LentBuffer::new(Buffer::copy_of(&[7; 10]));

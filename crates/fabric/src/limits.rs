@@ -9,8 +9,8 @@ pub struct Limits {
     /// room, and sends to new peers are `Busy`.
     pub connections_max: usize,
     /// Connections whose other end has not even named the job yet, and again as many whose other end has, but
-    /// has not proven that it belongs to it. Above it the oldest makes room for the newest, but not before it had 200 ms:
-    /// until then nobody else is accepted, and those who connect wait in the system's backlog.
+    /// has not proven that it belongs to it. Above it the oldest makes room for the newest, but not before it
+    /// had 200 ms: until then nobody else is accepted, and those who connect wait in the system's backlog.
     pub strangers_max: usize,
     /// How long one that connects to us may take for each of its two steps to prove that it belongs to the
     /// job.

@@ -1,4 +1,4 @@
-//! What an endpoint has to do with itself, for which it needs no provider.
+//! The traffic of an endpoint with itself, for which it needs no provider.
 
 use std::collections::VecDeque;
 

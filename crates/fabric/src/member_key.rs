@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What is printed of a key tells whose it is, and no more.
+    /// The printed form of a key tells whose it is, and no more.
     #[test]
     fn keys_are_not_printed() {
         let key = JobKey::from_bytes([255; 32]).key_of(identities()[9]);

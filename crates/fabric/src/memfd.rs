@@ -172,8 +172,8 @@ impl HeldMemfd {
         self.length
     }
 
-    /// What the process that wrote it has left: the memory itself, or a copy if a process that was forked off that one
-    /// could still write it.
+    /// The bytes that the process that wrote them has left: the memory itself, or a copy if a process that
+    /// was forked off that one could still write it.
     ///
     /// # Errors
     /// If the system is out of memory or address space.

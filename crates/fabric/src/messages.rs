@@ -2,7 +2,7 @@
 
 use crate::{Body, OperationId, PeerId};
 
-/// What a message is to the owner of an endpoint.
+/// The kind of a message, for the owner of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// The reply that this operation waited for, which has ended: as an
@@ -54,7 +54,7 @@ impl Messages {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no messages.
     pub fn is_empty(&self) -> bool {
         self.first == self.end
     }

@@ -25,7 +25,7 @@ use crate::{FrameError, HandshakeError, member_key::SharedKey};
 /// The largest content of a record in bytes. Noise allows four times as much, which would make the buffers of a
 /// connection four times as large for a tenth more speed.
 pub(crate) const RECORD_SIZE_MAX: usize = 16 << 10;
-/// What header and tag take in bytes.
+/// The size of header and tag together, in bytes.
 pub(crate) const RECORD_OVERHEAD: usize = HEADER_SIZE + TAG_SIZE;
 /// The size of the message of the handshake that comes first, with [`Opening`] in it, in bytes.
 pub(crate) const OPENING_SIZE: usize = EPHEMERAL_SIZE + 1 + TAG_SIZE;
@@ -42,7 +42,7 @@ const _: () = assert!(RECORD_SIZE_MAX + TAG_SIZE <= u16::MAX as usize);
 /// One end of a handshake of Noise.
 pub(crate) struct NoiseHandshake(Box<HandshakeState>);
 
-/// What the first message says besides proving who sends it.
+/// The content of the first message, besides the proof of who sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// The other end may answer.
@@ -148,7 +148,7 @@ impl Records {
     const AHEAD_SIZE: usize = 3 * WHOLE_SIZE_MAX;
     /// Idle connections keep no more than this of what they sent, in bytes.
     const KEPT_SIZE_MAX: usize = 1 << 10;
-    /// What waits is never more, in bytes.
+    /// The most that ever waits, in bytes.
     const WRITTEN_SIZE_MAX: usize = Self::AHEAD_SIZE + WHOLE_SIZE_MAX;
     /// How large the buffer of received bytes is at first, in bytes: enough for small messages.
     const BUFFER_SIZE: usize = 2 << 10;
@@ -166,7 +166,8 @@ impl Records {
         }
     }
 
-    /// Whether another record may be made: not while a part of the earlier ones was sent, so that nothing is moved.
+    /// Returns true if another record may be made: not while a part of the earlier ones was sent, so that
+    /// nothing is moved.
     pub(crate) fn has_room(&self) -> bool {
         self.sent == 0 && self.written.len() <= Self::AHEAD_SIZE
     }

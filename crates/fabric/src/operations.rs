@@ -7,7 +7,7 @@ use std::{
 
 use crate::{OperationId, PeerId};
 
-/// What an operation waits for.
+/// The event that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     /// The expected message with this tag.
@@ -36,7 +36,7 @@ pub(crate) struct Operations {
     live: usize,
     /// None of the deadlines is before this.
     earliest: Option<Instant>,
-    /// What was inserted since the clock was looked at.
+    /// The operations that were inserted since the clock was looked at.
     untimed: Vec<OperationId>,
     receives: BTreeMap<(PeerId, u64), OperationId>,
     first_generation: u32,

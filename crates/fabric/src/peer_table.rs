@@ -45,7 +45,7 @@ struct Entry {
     late: Option<(Address, Option<Arc<Peer>>)>,
 }
 
-/// What is known of one peer.
+/// The state of one peer, as far as it is known.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) address: Address,
@@ -55,7 +55,7 @@ pub(crate) struct Known {
     pub(crate) provider: Option<usize>,
     /// How many operations with it are in progress.
     pub(crate) operations: usize,
-    /// Whether the owner wants to know of its death even if no operation is in progress, see
+    /// True if the owner wants to know of its death even if no operation is in progress, see
     /// [`watch`](PeerTable::watch).
     watched: bool,
     pub(crate) pulse: Option<Pulse>,
@@ -70,7 +70,7 @@ pub(crate) struct Pulse {
     pub(crate) asked: Option<u64>,
 }
 
-/// What a provider has seen of a peer; each number only grows.
+/// The activity of a peer, as a provider has seen it; each number only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// How much came from it.
@@ -92,7 +92,7 @@ impl Sum for Activity {
 }
 
 impl Known {
-    /// Whether somebody waits for something from it, or wants to know when it dies.
+    /// Returns true if somebody waits for something from it, or wants to know when it dies.
     pub(crate) fn is_awaited(&self) -> bool {
         self.operations > 0 || self.watched
     }
@@ -175,7 +175,7 @@ impl PeerTable {
         }
     }
 
-    /// Whether any peer is watched.
+    /// Returns true if any peer is watched.
     pub(crate) fn is_any_watched(&self) -> bool {
         self.watched > 0
     }

@@ -182,7 +182,7 @@ pub enum TransferFailure {
 /// A way to reach peers, and whether an endpoint has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderStatus {
-    /// What it is called in addresses and options.
+    /// The name of the provider in addresses and options.
     pub name: &'static str,
     /// Why it is not available, if it is not.
     pub unavailable: Option<String>,

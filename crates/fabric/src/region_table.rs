@@ -46,7 +46,7 @@ pub enum Withdrawn {
 pub struct RegionMemory<'a> {
     /// All of it.
     pub bytes: &'a [u8],
-    /// Whether peers may write it.
+    /// True if peers may write it.
     pub writable: bool,
 }
 
@@ -131,7 +131,7 @@ impl RegionTable {
         })
     }
 
-    /// Whether the claim would be granted.
+    /// Checks that the claim would be granted.
     ///
     /// # Errors
     /// If the claim is refused.
@@ -295,7 +295,7 @@ mod tests {
         assert_ne!(other.expose(&address, Bytes::new()).token, first.token);
     }
 
-    /// What may only be read is not written.
+    /// Memory that may only be read is not written.
     #[test]
     fn immutable_memory_stays() {
         let (mut table, address) = table();

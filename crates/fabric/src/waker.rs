@@ -19,10 +19,10 @@ pub struct Waker(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     descriptor: OwnedFd,
-    /// Whether the driver is to look.
+    /// True if the driver is to look.
     woken: AtomicBool,
-    /// Whether the driver may be asleep. One that is awake, which may be the very thread that wakes, looks at `woken`
-    /// before it sleeps and is spared the descriptor.
+    /// True if the driver may be asleep. A driver that is awake, which may be the very thread that wakes,
+    /// looks at `woken` before it sleeps and is spared the descriptor.
     asleep: AtomicBool,
 }
 

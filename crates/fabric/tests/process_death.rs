@@ -37,7 +37,7 @@ fn endpoint(rank: u32, transports: &str) -> Endpoint {
     Endpoint::bind(options).unwrap()
 }
 
-/// What the process to be killed does; nothing in other processes.
+/// Runs as the process to be killed; does nothing in other processes.
 #[test]
 fn victim() {
     let Ok(role) = std::env::var(VICTIM) else {

@@ -1,4 +1,4 @@
-//! What neighbours in the tree send each other: many messages in one.
+//! Messages between neighbours in the tree, sent in batches: many messages in one.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -39,7 +39,7 @@ pub struct Head {
 
 /// A message of a link.
 pub trait LinkMessage: DeserializeOwned {
-    /// Whether somebody may act on it who trusts its numbers.
+    /// Returns true if the numbers in the message agree, so that a receiver can rely on them.
     fn is_sound(&self) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! What happens in a job.
+//! The events of a job.
 
 mod json;
 
@@ -99,8 +99,9 @@ pub enum JobEvent {
         #[serde(rename = "stall_s", serialize_with = "json::seconds_if_any")]
         stall: Option<Duration>,
     },
-    /// A name server did not do what a program asked of it ([`JobSpec::name_server`](crate::JobSpec::name_server)), or does not
-    /// take back what it lost; what MPI libraries tell the program of that is little. Told once until something goes well.
+    /// A name server did not do what a program asked of it
+    /// ([`JobSpec::name_server`](crate::JobSpec::name_server)), or does not take back what it lost; what MPI
+    /// libraries tell the program of that is little. Told once until something goes well.
     NameServerFailed {
         /// A sentence that says what was not done with which name, and why.
         reason: String,
@@ -119,12 +120,12 @@ pub enum JobEvent {
         rank: Rank,
         /// Where to.
         stream: OutputStream,
-        /// The line with its end; without one if the rank ended its output so, or if this is a piece of a line that is longer
-        /// than [`OUTPUT_LINE_SIZE_MAX`](crate::OUTPUT_LINE_SIZE_MAX).
+        /// The line with its end; without one if the rank ended its output so, or if this is a piece of a
+        /// line that is longer than [`OUTPUT_LINE_SIZE_MAX`](crate::OUTPUT_LINE_SIZE_MAX).
         line: Vec<u8>,
     },
-    /// A rank put another value under a key of PMI that had one; the last counts. Programs seldom mean that. Of a rank the
-    /// first such keys are told only.
+    /// A rank put another value under a key of PMI that had one; the last counts. Programs seldom mean that.
+    /// Of a rank the first such keys are told only.
     Overwritten {
         /// Who.
         rank: Rank,
@@ -133,7 +134,7 @@ pub enum JobEvent {
     },
     /// A rank failed, and gets another process ([`OnFailure::Respawn`](crate::OnFailure::Respawn)).
     Respawning {
-        /// What happened to the one before.
+        /// The failure of the process before.
         #[serde(flatten, serialize_with = "json::failure")]
         failure: Failure,
         /// How long it is waited before.
@@ -146,7 +147,7 @@ pub enum JobEvent {
     /// An attempt failed, and there will be another; all that follows is about that. See
     /// [`restart`](crate::restart).
     Restarting {
-        /// What became of it.
+        /// The failed attempt.
         #[serde(flatten, serialize_with = "json::attempt")]
         failed: Box<Attempt>,
         /// How long it is waited before the next.
@@ -166,8 +167,9 @@ pub enum JobEvent {
         /// Who spawned it.
         by: Rank,
     },
-    /// No rank made progress for half of the time that counts as a stall ([`JobSpec::stall`](crate::JobSpec::stall)), in a
-    /// job that goes on when a rank fails. It ends unless one does.
+    /// No rank made progress for half of the time that counts as a stall
+    /// ([`JobSpec::stall`](crate::JobSpec::stall)), in a job that goes on when a rank fails. It ends unless
+    /// one does.
     Stalled {
         /// For how long.
         #[serde(rename = "after_s", serialize_with = "json::seconds")]

@@ -18,8 +18,8 @@ use crate::{
     tree::NodeId,
 };
 
-/// Gives a launcher what an agent right below it sends, and an agent what the node above it sends. Each batch is so long
-/// as the byte before it says.
+/// Gives a launcher what an agent right below it sends, and an agent what the node above it sends. Each batch
+/// is so long as the byte before it says.
 pub fn links(bytes: &[u8]) {
     let mut plan = plan_of_three_hosts();
     for continues in [false, true] {
@@ -29,8 +29,8 @@ pub fn links(bytes: &[u8]) {
     }
 }
 
-/// Gives a name server what jobs say whose connections come and go, and a launcher what a name server says. Each message is
-/// so long as the byte before it says.
+/// Gives a name server what jobs say whose connections come and go, and a launcher what a name server says.
+/// Each message is so long as the byte before it says.
 pub fn names(bytes: &[u8]) {
     let mut table = NameTable::new();
     for (number, message) in batches(bytes).enumerate() {

@@ -32,7 +32,7 @@ pub struct GroupPlan {
     pub(crate) preput: pmi::KeyValuePairs,
 }
 
-/// What some of a group's processes run.
+/// A program that some of a group's processes run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupProgram {
     /// The program and how many processes run it.
@@ -42,8 +42,8 @@ pub struct GroupProgram {
 }
 
 impl GroupPlan {
-    /// Whether it is one that a launcher makes: each of its processes runs in one place and one program, and there are
-    /// not more than a job has.
+    /// Returns true if the plan is one that a launcher makes: each of its processes runs in one place and one
+    /// program, and there are not more than a job has.
     pub(crate) fn is_sound(&self) -> bool {
         let ranks = u64::from(self.first.0)..u64::from(self.first.0) + u64::from(self.size);
         let sum = |counts: &mut dyn Iterator<Item = u32>| counts.map(u64::from).sum::<u64>();
@@ -81,7 +81,7 @@ impl GroupPlan {
         ranges.into()
     }
 
-    /// Whether a rank of the job is one of it.
+    /// Returns true if a rank of the job belongs to this group.
     pub fn has(&self, rank: Rank) -> bool {
         rank.0
             .checked_sub(self.first.0)
@@ -141,7 +141,7 @@ pub(crate) struct Seat<'a> {
     pub is_over: bool,
 }
 
-/// What there is besides what a process wants.
+/// The facts by which a spawn is planned, besides the wishes of the process that spawns.
 pub(crate) struct Spawning<'a> {
     pub id: u32,
     pub first: Rank,
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(plan.process_mapping().to_string(), "(vector,(0,1,2),(1,1,1))");
     }
 
-    /// What cannot be had is refused with a reason.
+    /// A spawn that cannot be had is refused with a reason.
     #[test]
     fn what_cannot_be_had_is_refused() {
         let mut over = seat("a", 1, 1);

@@ -57,7 +57,7 @@ pub struct HostAgent {
     actions: VecDeque<Action>,
 }
 
-/// What has to be done for a [`HostAgent`].
+/// An action that has to be done for a [`HostAgent`].
 #[derive(Debug)]
 pub enum Action {
     /// Close a rank's PMI connection after what was sent.
@@ -121,12 +121,12 @@ impl HostAgent {
         agent
     }
 
-    /// Whether all ranks were told to end.
+    /// Returns true if all ranks were told to end.
     pub fn is_ending(&self) -> bool {
         self.lives.is_ending
     }
 
-    /// Whether ranks are to be started now.
+    /// Returns true if ranks are to be started now.
     pub fn is_spawning(&self) -> bool {
         !self.lives.to_spawn.is_empty() && !self.suspension.is_active() && !self.pmix.holds_back()
     }
@@ -427,7 +427,8 @@ impl HostAgent {
         }
     }
 
-    /// Whoever has the key of a process that is gone, it was the only one that could prove itself by it.
+    /// Lets in no more the incarnation of a rank that is gone: nobody else can prove itself by the key of
+    /// that process, even if it has the key.
     fn fence(&mut self, departure: Departure) {
         let gone = rank_identity(departure.rank, departure.incarnation);
         self.actions.push_back(Action::Fence(gone));

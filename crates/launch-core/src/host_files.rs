@@ -14,7 +14,7 @@ use crate::hosts::{HostError, HostSlots, parse_host_file};
 /// The info key whose value is the path of a host file.
 const KEY: &[u8] = b"hostfile";
 
-/// Whether something must be read before the spawn can be planned.
+/// Returns true if the spawn names a host file, which must be read before the spawn can be planned.
 pub(crate) fn names_host_files(spawn: &pmi::Spawn) -> bool {
     let mut info = spawn.commands.iter().flat_map(|command| &command.info);
     info.any(|(key, _)| key == KEY)

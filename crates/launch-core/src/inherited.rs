@@ -14,7 +14,7 @@ pub enum Inherited {
 }
 
 impl Inherited {
-    /// Whether a variable is among them.
+    /// Returns true if the variable `name` is among them.
     pub(crate) fn includes(&self, name: &OsStr) -> bool {
         match self {
             Self::All => true,
@@ -23,7 +23,7 @@ impl Inherited {
     }
 }
 
-/// What ranks are told about the network over which they are to talk, in the variables that MPICH reads.
+/// The network over which ranks are told to talk, in the variables that MPICH reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RankNetwork {
     /// The name of their host as the list of hosts has it (`MPIR_CVAR_CH3_INTERFACE_HOSTNAME`).

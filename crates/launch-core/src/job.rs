@@ -1,4 +1,4 @@
-//! What is to be run.
+//! The description of a job.
 
 use core::net::IpAddr;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -52,16 +52,16 @@ pub struct JobSpec {
     pub method: StartMethod,
     /// The address by which agents reach the launcher, and listen on; found by itself if `None`.
     pub interface: Option<IpAddr>,
-    /// What ranks are told about the network among them.
+    /// The network that ranks are told to use among themselves.
     pub rank_network: RankNetwork,
-    /// How many graphics processors each rank gets, by `CUDA_VISIBLE_DEVICES`: the first of a host those from number 0 on,
-    /// the next those that follow. With 0 it gets none, with `None` nothing is said.
+    /// How many graphics processors each rank gets, by `CUDA_VISIBLE_DEVICES`: the first of a host those from
+    /// number 0 on, the next those that follow. With 0 it gets none, with `None` nothing is said.
     pub gpus_per_rank: Option<u16>,
     /// Encrypt all that launcher, agents and ranks with a fabric of ours send each other over TCP. What other libraries
     /// send by themselves, as MPI's do, is not encrypted, and the job's key is only as secret as what
     /// [`method`](Self::method) carries to other hosts: ssh is, rsh is not.
     pub encrypt: bool,
-    /// What programs that want to start others are told about the room for them.
+    /// The room for processes (`MPI_UNIVERSE_SIZE`) that is told to programs that want to start others.
     pub universe: UniverseSize,
     /// How many agents each node of the tree starts at most.
     pub arity: u32,
@@ -71,50 +71,50 @@ pub struct JobSpec {
     /// [`detect`](Self::detect) if `None`. After `detect` it is told that it is waited for
     /// ([`JobEvent::HostLate`](crate::JobEvent::HostLate)).
     pub start_timeout: Option<Duration>,
-    /// How long ranks have from the request to end until SIGKILL. An advisor of checkpoints that is told of the end has this
-    /// time for a last save.
+    /// How long ranks have from the request to end until SIGKILL. An advisor of checkpoints that is told of
+    /// the end has this time for a last save.
     pub grace: Duration,
-    /// How long the batch system lets this process run from now on, if that is known: advisors are told, and a job that has one
-    /// is ended early enough.
+    /// How long the batch system lets this process run from now on, if that is known: advisors are told, and
+    /// a job that has one is ended early enough.
     pub allocation: Option<Duration>,
-    /// What happens when a rank fails.
+    /// The reaction to the failure of a rank.
     pub on_failure: OnFailure,
-    /// What happens when a rank stays stopped by a signal for longer than [`detect`](Self::detect).
+    /// The reaction to a rank that stays stopped by a signal for longer than [`detect`](Self::detect).
     pub on_stopped: OnStopped,
     /// Who reads the standard input of this process. The others read nothing.
     pub stdin: StdinSource,
     /// End the job after this time, all its attempts together. The time in which the job is suspended does not count.
     pub timeout: Option<Duration>,
-    /// Hand SIGINT, SIGTERM, SIGHUP and SIGQUIT on to the ranks, and end them if they stay for [`grace`](Self::grace); with
-    /// SIGTERM a job with an advisor of checkpoints is asked to save first. A second such signal kills
-    /// them at once, and ends this process if the launcher is still there a second after
-    /// [`JobEvent::Finished`](crate::JobEvent::Finished). SIGUSR1 and SIGUSR2 are handed on, and that is all, but for
-    /// SIGUSR1 in a job with such an advisor: it saves, however long that takes, and is ended then. SIGTSTP, as ^Z
-    /// sends it, stops the ranks and then this process, until SIGCONT lets it go on, and them; ranks of jobs of this process
-    /// that hand on no signals go on meanwhile, without a launcher. All but the first two stay ignored if they are, as SIGHUP
-    /// is under nohup(1).
+    /// Hand SIGINT, SIGTERM, SIGHUP and SIGQUIT on to the ranks, and end them if they stay for
+    /// [`grace`](Self::grace); with SIGTERM a job with an advisor of checkpoints is asked to save first. A
+    /// second such signal kills them at once, and ends this process if the launcher is still there a second
+    /// after [`JobEvent::Finished`](crate::JobEvent::Finished). SIGUSR1 and SIGUSR2 are handed on, and that
+    /// is all, but for SIGUSR1 in a job with such an advisor: it saves, however long that takes, and is ended
+    /// then. SIGTSTP, as ^Z sends it, stops the ranks and then this process, until SIGCONT lets it go on, and
+    /// them; ranks of jobs of this process that hand on no signals go on meanwhile, without a launcher. All
+    /// but the first two stay ignored if they are, as SIGHUP is under nohup(1).
     pub forward_signals: bool,
     /// When the job ends because its ranks make no progress.
     pub stall: Stall,
-    /// Processor time of the ranks is progress too. Ranks of MPI libraries that wait spin, so that with this a job of them
-    /// whose ranks wait for each other for ever makes progress.
+    /// Processor time of the ranks is progress too. Ranks of MPI libraries that wait spin, so that with this
+    /// a job of them whose ranks wait for each other for ever makes progress.
     pub stall_counts_cpu: bool,
     /// Kill ranks on purpose.
     pub injection: Option<Injection>,
     /// Rank 0 runs already, and waits to be served: [`program`](Self::program) is not started. The job has no other
     /// rank and no other host but what it spawns.
     pub singleton: Option<Singleton>,
-    /// Where names that programs publish are kept, for all jobs that name the same. With `None` this job has names of its
-    /// own.
+    /// Where names that programs publish are kept, for all jobs that name the same. With `None` this job has
+    /// names of its own.
     pub name_server: Option<NameServerAccess>,
     /// The protocol by which ranks find each other.
     pub pmi: PmiChoice,
     /// The executable that is run as `<agent> agent`; it must call `agent_main` of `ropewalk-launch`.
     pub agent: PathBuf,
     /// The first agent on this host is a fork of this process, as long as that has one thread, and not an execution of
-    /// [`agent`](Self::agent): that is faster, and shares memory. Another fork ends commands like ssh that hang when this
-    /// process is killed. For programs that do nothing else, since what they have in memory these have too; to start a job
-    /// may then take as long as it takes to find the address of another host.
+    /// [`agent`](Self::agent): that is faster, and shares memory. Another fork ends commands like ssh that
+    /// hang when this process is killed. For programs that do nothing else, since what they have in memory
+    /// these have too; to start a job may then take as long as it takes to find the address of another host.
     pub fork_agent: bool,
 }
 
@@ -179,7 +179,7 @@ pub struct Singleton {
     pub pid: u32,
 }
 
-/// What happens to the others when a rank fails.
+/// The fate of the other ranks when a rank fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
     /// They are ended.
@@ -193,22 +193,24 @@ pub enum OnFailure {
     Restart(RestartPolicy),
 }
 
-/// When a job ends because its ranks make no progress, with exit code 124 ([`Ending::Stalled`](crate::Ending::Stalled)).
+/// When a job ends because its ranks make no progress, with exit code 124
+/// ([`Ending::Stalled`](crate::Ending::Stalled)).
 ///
-/// Progress is output, requests by PMI, messages to the agent, and bytes that ranks read, write, or send over TCP, as the
-/// kernel counts them. Messages through shared memory and those that a network card moves by itself cannot be seen, and
-/// neither can a program that only computes ([`JobSpec::stall_counts_cpu`]): the time must be longer than the longest such
-/// part of the program. It is seen within one and a half times as long.
+/// Progress is output, requests by PMI, messages to the agent, and bytes that ranks read, write, or send over
+/// TCP, as the kernel counts them. Messages through shared memory and those that a network card moves by
+/// itself cannot be seen, and neither can a program that only computes ([`JobSpec::stall_counts_cpu`]): the
+/// time must be longer than the longest such part of the program. It is seen within one and a half times as
+/// long.
 ///
-/// A job that goes on when a rank fails ([`OnFailure::Continue`], [`OnFailure::Respawn`]) is warned after half of the time
-/// ([`JobEvent::Stalled`](crate::JobEvent::Stalled)).
+/// A job that goes on when a rank fails ([`OnFailure::Continue`], [`OnFailure::Respawn`]) is warned after
+/// half of the time ([`JobEvent::Stalled`](crate::JobEvent::Stalled)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stall {
     /// After this time without progress.
     After(Duration),
-    /// After this time without progress since a rank or a host was lost, if the job goes on without it and a rank lives that
-    /// has begun with PMI and is not attached to its agent. Nobody tells such a rank of the loss: as a program of plain MPI, it
-    /// waits for ever in its next collective operation.
+    /// After this time without progress since a rank or a host was lost, if the job goes on without it and a
+    /// rank lives that has begun with PMI and is not attached to its agent. Nobody tells such a rank of the
+    /// loss: as a program of plain MPI, it waits for ever in its next collective operation.
     AfterLoss(Duration),
     /// Never.
     Never,
@@ -221,7 +223,7 @@ impl Default for Stall {
     }
 }
 
-/// What happens to a rank that a signal stopped and that does not go on.
+/// The fate of a rank that a signal stopped and that does not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStopped {
     /// It is killed, which is a failure like others ([`JobSpec::on_failure`]).
@@ -292,12 +294,12 @@ impl RestartPolicy {
 pub struct Injection {
     /// The mean time between two of them, in the whole job.
     pub mtbf: Duration,
-    /// What times and ranks are drawn from: equal seeds draw equally.
+    /// The seed from which times and ranks are drawn: equal seeds draw equally.
     pub seed: u64,
 }
 
 impl OnFailure {
-    /// Whether a failure ends the job, or this attempt of it.
+    /// Returns true if a failure ends the job, or this attempt of it.
     pub(crate) fn ends_job(self) -> bool {
         match self {
             Self::Abort | Self::Respawn(_) | Self::Restart(_) => true,

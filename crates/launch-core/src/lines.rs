@@ -45,7 +45,7 @@ impl WholeLines {
         Some(lines.bytes)
     }
 
-    /// What is left when the stream has ended: a line without its end.
+    /// The rest of a stream that has ended: a line without its end.
     pub fn finish(self) -> Option<Vec<u8>> {
         self.begun
             .map(|begun| begun.bytes)

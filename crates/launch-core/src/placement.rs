@@ -214,7 +214,7 @@ fn add(runs: &mut Vec<RankRun>, first: Rank, count: u32) {
     }
 }
 
-/// Whether a name means the host with the name `own` itself.
+/// Returns true if a name means the host with the name `own` itself.
 pub fn is_local(name: &str, own: &str) -> bool {
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
     let is_address = name.parse::<core::net::IpAddr>();

@@ -27,7 +27,7 @@ pub(crate) const FIRST_GROUP: pmi::GroupId = pmi::GroupId(0);
 /// In jobs in which agents are adopted, the servers of all of them, as the launcher's PMI server knows them.
 pub(crate) const ALL_AGENTS: pmi::ChildId = pmi::ChildId(0);
 
-/// What the launcher knows besides what it was asked for.
+/// The facts that the launcher knows besides the [`JobSpec`].
 pub struct Surroundings {
     /// The job.
     pub job: JobId,
@@ -37,7 +37,7 @@ pub struct Surroundings {
     pub processors: u32,
     /// Without the variables of links to the agents of an outer job.
     pub environment: Vec<(OsString, OsString)>,
-    /// What programs on other hosts must find too.
+    /// The directory of the launcher, which is that of programs on other hosts too if they name none.
     pub working_directory: Option<OsString>,
 }
 
@@ -123,7 +123,7 @@ const MASTER_PORT_MIN: u16 = 20_000;
 const MASTER_PORTS: u16 = 10_000;
 
 impl Plan {
-    /// What the agent of a host has to know.
+    /// The facts that the agent of a host has to know.
     pub fn start(&self, host: HostId) -> Start {
         let ranks = self.hosts.get(host.0 as usize).map(HostPlan::ranks);
         Start {
@@ -262,8 +262,8 @@ impl Plan {
         variables
     }
 
-    /// The variables that all ranks of a program get, with what counts last: those inherited, those of the job, those of
-    /// the program.
+    /// The variables that all ranks of a program get, with what counts last: those inherited, those of the
+    /// job, those of the program.
     pub fn program_variables<'a>(
         &'a self,
         segment: &'a Segment,
@@ -406,9 +406,10 @@ mod tests {
         assert_eq!(mapping.to_string(), "(vector,(1,2,1),(0,1,1))");
     }
 
-    /// "Environment given to a process", as Hydra does by default: "PMI_RANK .. global rank in the process group", "PMI_ID ..
-    /// set ONLY in port mode", "PMI_SPAWNED .. `1` in spawned processes only", "PMI_TOTALVIEW .. never set it", "prefer fd mode
-    /// always". What names descriptors comes to it where they are made.
+    /// "Environment given to a process", as Hydra does by default: "PMI_RANK .. global rank in the process
+    /// group", "PMI_ID .. set ONLY in port mode", "PMI_SPAWNED .. `1` in spawned processes only",
+    /// "PMI_TOTALVIEW .. never set it", "prefer fd mode always". What names descriptors comes to it where
+    /// they are made.
     #[test]
     fn ranks_are_told_what_hydra_tells() {
         let spec = JobSpec {
@@ -446,8 +447,8 @@ mod tests {
         );
     }
 
-    /// A program gets the variables that it names itself or else those of the job, then those that are set for all, then
-    /// its own; what nobody gets does not travel.
+    /// A program gets the variables that it names itself or else those of the job, then those that are set
+    /// for all, then its own; what nobody gets does not travel.
     #[test]
     fn programs_inherit_what_they_are_to() {
         let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
@@ -497,7 +498,7 @@ mod tests {
         );
     }
 
-    /// What ranks are told about the network and their graphics processors is what was asked for.
+    /// Ranks are told of the network and of their graphics processors as the job asks for.
     #[test]
     fn ranks_are_told_of_network_and_graphics() {
         let told = |rank_network: RankNetwork, gpus_per_rank| {
@@ -531,8 +532,8 @@ mod tests {
     }
 
     /// "hosts `h1:2,h2:1,h3:3` -> `(vector,(0,1,2),(1,1,1),(2,1,3))`; `-ppn 2 -hosts h1,h2` -> `(vector,(0,2,2))`;
-    /// `h1:2,h2:2,h3:1` n=5 -> `(vector,(0,2,2),(2,1,1))`; Slurm one node, 2 tasks `(vector,(0,1,2))`"; of a spawned process
-    /// alone no "`(vector,0)`-like value .. 4.0.2 client rejects that, so do not send it".
+    /// `h1:2,h2:2,h3:1` n=5 -> `(vector,(0,2,2),(2,1,1))`; Slurm one node, 2 tasks `(vector,(0,1,2))`"; of a
+    /// spawned process alone no "`(vector,0)`-like value .. 4.0.2 client rejects that, so do not send it".
     #[test]
     fn mappings_are_those_that_were_seen() {
         for (hosts, ranks, ranks_per_host, mapping) in [

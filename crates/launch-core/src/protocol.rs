@@ -199,12 +199,13 @@ pub enum Down {
     News(News),
     /// The next message is the launcher's, and this is its number among all that it says.
     Number(u64),
-    /// From the PMI server of the node above to that of the receiver; from the launcher's to those of all agents in jobs
-    /// in which agents are adopted.
+    /// From the PMI server of the node above to that of the receiver; from the launcher's to those of all
+    /// agents in jobs in which agents are adopted.
     Pmi(pmi::Down),
     /// This is for all nodes.
     Order(Order),
-    /// What the launcher is not known to have was perhaps lost: all below the receiver, and it too, say it again.
+    /// Reports that the launcher is not known to have may be lost: the receiver and all below it send them
+    /// again.
     Resend,
     /// This is for one node.
     To(NodeId, Order),
@@ -437,7 +438,8 @@ pub enum Report {
     Finished,
     /// Nothing is left of a spawned process group on this host.
     GroupOver(u32),
-    /// What the launcher said has been heard, as the stamp says; there was nothing else to report for a while.
+    /// The launcher's messages have been heard, as the stamp says; there was nothing else to report for a
+    /// while.
     Heard,
     /// Memory of a rank that is gone is served by its agent.
     Inherited {
@@ -466,8 +468,9 @@ pub enum Report {
         /// The data that the rank has put; `None` if it cannot be had.
         data: Option<Vec<u8>>,
     },
-    /// Tells if one of the host's ranks would wait for ever for a rank that is lost: it began with PMI, has not finalized it,
-    /// and does not hear of departures. Said when it changes, in jobs that are watched after losses.
+    /// Tells if one of the host's ranks would wait for ever for a rank that is lost: it began with PMI, has
+    /// not finalized it, and does not hear of departures. Said when it changes, in jobs that are watched
+    /// after losses.
     MayHang(bool),
     /// The node above lost the agent, and with it all hosts below it. The last report.
     Lost {

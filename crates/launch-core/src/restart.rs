@@ -4,17 +4,17 @@
 //! is a whole job, with its own number, key, agents and processes: nothing of an attempt is left when the next begins,
 //! and ranks find the number of theirs, from 1, in [`ATTEMPT_VARIABLE`]. Between two attempts lies a pause that doubles
 //! with each attempt that came to nothing. The launcher gives up after [`RestartPolicy::restarts_max`] restarts, after
-//! [`RestartPolicy::in_vain_max`] attempts in a row that came to nothing (a crash loop), and at once where another attempt
-//! cannot help: the job was interrupted, its time was over, or its program is not there.
+//! [`RestartPolicy::in_vain_max`] attempts in a row that came to nothing (a crash loop), and at once where
+//! another attempt cannot help: the job was interrupted, its time was over, or its program is not there.
 //!
-//! Whoever restores what a failed attempt saved implements [`BetweenAttempts`] and starts the job with
-//! the launcher's `start_with`. It is asked before each attempt, the first too: it is told
-//! what became of the attempt before ([`Attempt`]: who failed, when, after how long), may change the
-//! [`JobSpec`] of the coming one (its environment, its command, its hosts), and may refuse it with a
-//! reason that the verdict then tells. It also says whether an attempt came to something: it reached a higher step than
-//! any before it, which ends a crash loop. How long an attempt lasted says nothing of that. A rank that fails again in the
-//! same way at the same step is [`Repeated`] in the verdict. The hook runs in the launcher's thread, while nothing of the job runs; output of earlier attempts
-//! and signals wait for it.
+//! To restore what a failed attempt saved, implement [`BetweenAttempts`] and start the job with the
+//! launcher's `start_with`. The hook is asked before each attempt, the first too: it is told what became of
+//! the attempt before ([`Attempt`]: who failed, when, after how long), may change the [`JobSpec`] of the
+//! coming one (its environment, its command, its hosts), and may refuse it with a reason that the verdict
+//! then tells. It also says whether an attempt came to something: it reached a higher step than any before
+//! it, which ends a crash loop. How long an attempt lasted says nothing of that. A rank that fails again in
+//! the same way at the same step is [`Repeated`] in the verdict. The hook runs in the launcher's thread,
+//! while nothing of the job runs; output of earlier attempts and signals wait for it.
 
 mod repeated;
 
@@ -47,7 +47,7 @@ pub struct Progress {
 /// not started again: ".
 pub type Refusal = Box<dyn Error + Send + Sync>;
 
-/// What happens between the attempts of a job; see the [module](self).
+/// A hook that runs between the attempts of a job; see the [module](self).
 pub trait BetweenAttempts: Send {
     /// Prepares attempt `number`, from 1. `last` is the one before; `spec` is what was asked for, with the variable
     /// [`ATTEMPT_VARIABLE`], and not what the attempt before was changed to.
@@ -81,7 +81,7 @@ pub struct Restarts {
     past: VecDeque<(Attempt, Option<u64>)>,
 }
 
-/// What follows an attempt.
+/// The decision about another attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Another, after a pause.
@@ -171,7 +171,7 @@ impl Restarts {
     }
 }
 
-/// Whether a job that ended like this could end otherwise.
+/// Returns true if a job that ended like this could end otherwise.
 fn is_worth_another(verdict: &Verdict) -> bool {
     // A program that is not there now will not be there the next time.
     let is_hopeless = |kind: &FailureKind| {
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// What another attempt cannot change is not tried again.
+    /// A job is not tried again if another attempt cannot change its end.
     #[test]
     fn what_is_hopeless_is_not_repeated() {
         let reason = "no".to_owned();

@@ -1,8 +1,9 @@
 //! Decides over a job: when it is being ended, how, and what the verdict is.
 //!
-//! Each fact has its part: `Losses` who failed, `Stoppages` who is stopped, `Respawns` who is started again, `Groups` what
-//! was spawned, `Progress` if the job moves, `Notices` when it is to end and if it saved for that. The parts stand on one
-//! `Ground` and do not end the job: they say that it is to end, and the [`Supervisor`] ends it.
+//! Each fact has its part: `Losses` who failed, `Stoppages` who is stopped, `Respawns` who is started again,
+//! `Groups` what was spawned, `Progress` if the job moves, `Notices` when it is to end and if it saved for
+//! that. The parts stand on one `Ground` and do not end the job: they say that it is to end, and the
+//! [`Supervisor`] ends it.
 
 mod action;
 mod ground;
@@ -114,7 +115,8 @@ impl Supervisor {
         }
     }
 
-    /// Somebody wants the job to end, and says so again: ranks have no time left. Why the job is being ended stays as it was.
+    /// Somebody wants the job to end, and says so again: ranks have no time left. Why the job is being ended
+    /// stays as it was.
     pub fn handle_insistence(&mut self, now: Duration, signal: i32) {
         match &mut self.ground.phase {
             Phase::Running => self.end(now, Ending::Interrupted(signal), SIGKILL),

@@ -18,7 +18,7 @@ impl NodeId {
         Self(host.0.saturating_add(1))
     }
 
-    /// What it proves to be when it connects.
+    /// The identity that the node proves when it connects.
     pub fn identity(self) -> Identity {
         let (role, number) = match self.host() {
             Some(host) => (Role::Agent, host.0),
@@ -51,7 +51,7 @@ impl Tree {
         Self { hosts, arity }
     }
 
-    /// Whether there is one host only.
+    /// Returns true if there is one host only.
     pub(crate) fn is_single(self) -> bool {
         self.hosts == 1
     }

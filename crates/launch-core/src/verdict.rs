@@ -31,8 +31,8 @@ pub struct Verdict {
     pub injected: u32,
     /// The attempts before the one that this is about, if the job was started again: the last hundred of them.
     pub attempts: Vec<Attempt>,
-    /// The job was told to end, or its time was over, and a checkpoint was committed for that: there is work left, and a new job
-    /// can go on from there.
+    /// The job was told to end, or its time was over, and a checkpoint was committed for that: there is work
+    /// left, and a new job can go on from there.
     pub saved: bool,
     /// The failure of earlier attempts that it repeats, if the job was started again.
     pub repeated: Option<Repeated>,
@@ -48,7 +48,7 @@ pub enum Ending {
     AgentLost {
         /// The host.
         host: String,
-        /// What became of the agent.
+        /// The fate of the agent.
         how: String,
         /// The ranks of other hosts went on.
         continued: bool,
@@ -83,7 +83,7 @@ pub struct Failure {
     pub host: String,
     /// Its process, if it was ever started.
     pub pid: Option<u32>,
-    /// What happened.
+    /// The kind of failure.
     pub kind: FailureKind,
     /// How far it was with PMI, if that is known: programs that have nothing to do with PMI have no stages.
     pub stage: Option<Stage>,
@@ -100,7 +100,7 @@ pub struct SpawnedAs {
     pub rank: u32,
 }
 
-/// What happened to a rank.
+/// The way in which a rank failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -173,9 +173,10 @@ impl Verdict {
         }
     }
 
-    /// The exit code of the job: 0 if nothing failed, or if the program did without what failed; otherwise the first failing rank's, 128 + n for signal n, 124 when it took too long or stalled,
-    /// 75 (`EX_TEMPFAIL`) if a checkpoint was committed before it was ended by a signal or a time limit,
-    /// 125 for trouble of the launcher's own, 126 and 127 for a program that cannot be executed or found.
+    /// The exit code of the job: 0 if nothing failed, or if the program did without what failed; otherwise
+    /// the first failing rank's, 128 + n for signal n, 124 when it took too long or stalled, 75
+    /// (`EX_TEMPFAIL`) if a checkpoint was committed before it was ended by a signal or a time limit, 125 for
+    /// trouble of the launcher's own, 126 and 127 for a program that cannot be executed or found.
     pub fn exit_code(&self) -> i32 {
         match &self.ending {
             Ending::AgentLost { .. } => 125,
@@ -198,7 +199,7 @@ impl Verdict {
         }
     }
 
-    /// Whether every rank did its work, if only in the last attempt.
+    /// Returns true if every rank did its work, if only in the last attempt.
     pub fn is_success(&self) -> bool {
         self.ending == Ending::Completed && self.failures.is_empty()
     }

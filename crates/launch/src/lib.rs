@@ -1,9 +1,10 @@
 //! The process manager: starts, serves, watches and ends the ranks of a job.
 //!
-//! [`Launcher`] is what a program uses that runs a job. It starts a tree of agents, one on each host that ranks are to run on,
-//! which start the ranks, serve them PMI-1 and PMI-2, watch them, carry their input and output, and keep the memory that
-//! ranks hand them for the case that they die. The decisions are those of `ropewalk-launch-core`:
-//! `Supervisor` for the job and `HostAgent` for a host; this crate lends them processes, sockets, files and clocks.
+//! A program that runs a job uses a [`Launcher`]. It starts a tree of agents, one on each host that ranks are
+//! to run on. The agents start the ranks, serve them PMI-1 and PMI-2, watch them, carry their input and
+//! output, and keep the memory that ranks hand them for the case that they die. The decisions are those of
+//! `ropewalk-launch-core`: `Supervisor` for the job and `HostAgent` for a host; this crate lends them
+//! processes, sockets, files and clocks.
 
 mod driver;
 

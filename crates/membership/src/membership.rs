@@ -81,7 +81,7 @@ impl Membership {
         self.epoch
     }
 
-    /// Whether `rank` belongs to the job and is not known to be gone.
+    /// Returns true if `rank` belongs to the job and is not known to be gone.
     pub fn is_alive(&self, rank: Rank) -> bool {
         rank.0 < self.size && !self.departed.contains_key(&rank)
     }
@@ -124,7 +124,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether this is how a process ends that did its work.
+    /// Returns true if a process that did its work ends like this.
     pub fn is_success(self) -> bool {
         self == Self::Exited(0)
     }

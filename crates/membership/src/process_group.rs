@@ -57,7 +57,7 @@ impl ProcessGroup {
         &self.ranks
     }
 
-    /// Whether `rank` is a member.
+    /// Returns true if `rank` is a member.
     pub fn contains(&self, rank: Rank) -> bool {
         self.index_of(rank).is_some()
     }
@@ -114,7 +114,7 @@ pub enum GroupError {
 mod tests {
     use super::*;
 
-    /// What is not an ordered set of ranks is refused, and positions follow the given order.
+    /// Ranks that are no ordered set are refused, and positions follow the given order.
     #[test]
     fn a_group_is_an_ordered_set() {
         assert_eq!(ProcessGroup::new(vec![]), Err(GroupError::Empty));

@@ -9,7 +9,7 @@ use crate::{Incarnation, Rank};
 /// Who a process is in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
-    /// What it does in the job.
+    /// The role of the process in the job.
     pub role: Role,
     /// Its rank, or the number of its host for an agent.
     pub rank: Rank,
@@ -17,7 +17,7 @@ pub struct Identity {
     pub incarnation: Incarnation,
 }
 
-/// What a process does in its job.
+/// The role of a process in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// The agent of a host.

@@ -1,4 +1,4 @@
-//! What one process says to another about memory it exposes.
+//! The description of exposed memory that one process gives to another.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -20,7 +20,7 @@ impl Address {
         self.0.split_once("://").map_or("", |(provider, _)| provider)
     }
 
-    /// What the provider makes of the rest.
+    /// The part behind `://`, which the provider interprets.
     pub fn location(&self) -> &str {
         self.0.split_once("://").map_or("", |(_, location)| location)
     }
@@ -100,7 +100,7 @@ pub struct RegionHandle {
     pub token: u128,
     /// The region's length in bytes.
     pub length: u64,
-    /// Whether it may be written too.
+    /// True if the region may be written too.
     pub writable: bool,
 }
 

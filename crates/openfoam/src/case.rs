@@ -57,21 +57,21 @@ impl CaseOptions {
     }
 }
 
-/// What a run begins with.
+/// The beginning of a run, as [`Case::prepare`] has prepared it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
     /// The time.
     pub begin: Time,
     /// The checkpoint; nothing if it begins at the beginning.
     pub from: Option<Held>,
-    /// What was put aside.
+    /// The paths of all that was put aside.
     pub quarantined: Vec<PathBuf>,
     /// How many older things were removed from where they had been put aside: the newest
     /// [`QUARANTINE_MAX`](crate::QUARANTINE_MAX) of each rank stay.
     pub dropped: usize,
     /// The outputs that were removed, because the user wants only newer ones (`purgeWrite`).
     pub purged: Vec<PathBuf>,
-    /// What has to be in the environment of all ranks.
+    /// The variables that all ranks need in their environment.
     pub environment: Vec<(&'static str, PathBuf)>,
 }
 
@@ -97,9 +97,10 @@ impl Case {
         }
     }
 
-    /// Sees to it that the solver, which must not run now, begins with the newest save that is whole: counts the start,
-    /// moves all that is newer or torn to the folder `quarantine` of the checkpoints, of which the newest stay, removes what
-    /// [`purge`](Self::purge) does, and writes our blocks into `system/controlDict`.
+    /// Sees to it that the solver, which must not run now, begins with the newest save that is whole: counts
+    /// the start, moves all that is newer or torn to the folder `quarantine` of the checkpoints, of which the
+    /// newest stay, removes what [`purge`](Self::purge) does, and writes our blocks into
+    /// `system/controlDict`.
     ///
     /// # Errors
     /// If something is missing or cannot be moved or written; each says what to do.
@@ -287,8 +288,8 @@ impl Case {
         Ok(())
     }
 
-    /// The time at which the run began for the first time. Later starts that find no checkpoint begin there again, whatever
-    /// was written since.
+    /// The time at which the run began for the first time. Later starts that find no checkpoint begin there
+    /// again, whatever was written since.
     fn origin(&self, places: &[(usize, PathBuf)]) -> Result<Time, CaseError> {
         if let Some(time) = self.noted_origin() {
             return Ok(time);
@@ -332,7 +333,7 @@ impl Case {
         self.directory().join("origin")
     }
 
-    /// What `system/controlDict` says.
+    /// The text of `system/controlDict`.
     pub(crate) fn control(&self) -> Result<String, CaseError> {
         let path = self.root.join(CONTROL_DICT);
         file("read", &path, fs::read_to_string(&path))
@@ -381,7 +382,7 @@ pub(crate) fn times(place: &Path) -> Result<Vec<Time>, CaseError> {
     Ok(folders.filter_map(|name| Time::parse(name)).collect())
 }
 
-/// What is in a folder and has a name that is text.
+/// The names in a folder, but for those that are not UTF-8.
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>, CaseError> {
     let entries = file("read the folder", folder, fs::read_dir(folder))?;
     let mut names = Vec::new();

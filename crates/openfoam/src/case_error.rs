@@ -53,7 +53,7 @@ pub enum CaseError {
     NoTime {
         /// Where times are.
         folder: PathBuf,
-        /// What should be there.
+        /// The time that should be there, or `one` for any.
         expected: String,
     },
     /// Something newer lies in the way of the solver, which would begin there.
@@ -65,11 +65,11 @@ pub enum CaseError {
     /// A file cannot be used.
     #[error("cannot {action} {}", .path.display())]
     File {
-        /// What was to be done.
+        /// The action that failed.
         action: &'static str,
         /// To what.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-/// What is looked up in the file: entries of its outermost level that are one word each.
+/// The entries that are looked up in the file. They are of its outermost level and one word each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entries {
     /// Where the user wants the run to begin.
@@ -28,7 +28,7 @@ pub enum Begin {
     Time(f64),
 }
 
-/// What stands in the block.
+/// The contents of the block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     /// The library of the function object.
@@ -57,8 +57,8 @@ pub struct Resumed {
 }
 
 impl Entries {
-    /// Looks entries up, as the user has written them. What another file says that is included, and what is computed, is
-    /// not seen.
+    /// Looks entries up, as the user has written them. Entries of included files and computed ones are not
+    /// seen.
     pub fn read(text: &str) -> Self {
         let mut entries = Self::default();
         let mut begin = None;
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// What the user changes while the job runs stays.
+    /// Changes that the user makes while the job runs stay.
     #[test]
     fn the_users_changes_stay() {
         let with = with_block("endTime 1;\n", &block());

@@ -7,8 +7,8 @@ use std::{
 
 use crate::case_error::CaseError;
 
-/// What has to be in the environment of OpenFOAM's programs as `WM_PROJECT_DIR`: what is there, or where Debian's
-/// package is.
+/// The directory that OpenFOAM's programs need as `WM_PROJECT_DIR` in their environment: the value of that
+/// variable, or the directory of Debian's package.
 ///
 /// # Errors
 /// If neither is there.
@@ -21,8 +21,8 @@ pub fn project_directory() -> Result<PathBuf, CaseError> {
         .ok_or(CaseError::NoOpenFoam)
 }
 
-/// The library of the function object: the one that [`LIBRARY_VARIABLE`] names, or one beside the executable, in `../lib`
-/// or in `../lib/ropewalk` from there.
+/// The library of the function object: the one that [`LIBRARY_VARIABLE`] names, or one beside the executable,
+/// in `../lib` or in `../lib/ropewalk` from there.
 ///
 /// # Errors
 /// If it is in none of these places.

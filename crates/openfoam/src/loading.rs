@@ -1,4 +1,4 @@
-//! Whether a solver has loaded the function object: OpenFOAM goes on without what it cannot load.
+//! Detects that a solver has not loaded the function object: OpenFOAM goes on without what it cannot load.
 
 /// Follows what rank 0 of a job prints, over all its starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,10 +29,10 @@ impl Loading {
     }
 }
 
-/// What every solver prints first of all that concerns its case.
+/// The first output of every solver that concerns its case.
 const BEGINS: &[u8] = b"Create time";
 
-/// What the function object prints when it is there.
+/// The beginning of the line that the function object prints when it is there.
 const LOADED: &[u8] = b"ropewalk: saves to ";
 
 /// The beginning of a step.

@@ -17,9 +17,9 @@ use crate::{
 };
 
 impl Case {
-    /// Removes outputs of the run that the user does not want any more: OpenFOAM counts those of `purgeWrite` in each
-    /// process, so that after each restart as many older ones would stay. To be called when the run has come to its end;
-    /// [`prepare`](Self::prepare) does the same. Says what was removed.
+    /// Removes outputs of the run that the user does not want any more: OpenFOAM counts those of `purgeWrite`
+    /// in each process, so that after each restart as many older ones would stay. To be called when the run
+    /// has come to its end; [`prepare`](Self::prepare) does the same. Says what was removed.
     ///
     /// # Errors
     /// If something cannot be read or removed.

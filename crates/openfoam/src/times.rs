@@ -43,8 +43,8 @@ pub fn newer(times: impl IntoIterator<Item = Time>, than: &Time) -> Vec<Time> {
         .collect()
 }
 
-/// Those outputs of a run that are not among its `keep` newest. What is not after `origin`, where the run began, is no output
-/// of it, nor are the times whose names are `saved`.
+/// Those outputs of a run that are not among its `keep` newest. What is not after `origin`, where the run
+/// began, is no output of it, nor are the times whose names are `saved`.
 pub fn outdated(
     times: impl IntoIterator<Item = Time>,
     origin: &Time,

@@ -1,5 +1,5 @@
-//! What the C libraries of PMI-1 (`libpmi.so`) and PMI-2 (`libpmi2.so`) share: status codes, the process's
-//! connection, and the passing of text and numbers across the border.
+//! The common part of the C libraries of PMI-1 (`libpmi.so`) and PMI-2 (`libpmi2.so`): status codes, the
+//! process's connection, and the passing of text and numbers across the border.
 //!
 //! Nothing panics across the border: each function of the libraries runs in [`guarded`].
 

@@ -62,7 +62,7 @@ pub unsafe fn array<'a, T>(pointer: *const T, count: c_int) -> Result<&'a [T], S
     Ok(unsafe { slice::from_raw_parts(pointer, count) })
 }
 
-/// What a pointer points to.
+/// The item that a pointer points to.
 ///
 /// # Errors
 /// If it is null.

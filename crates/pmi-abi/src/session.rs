@@ -20,7 +20,7 @@ pub enum Session {
     Managed(Box<Client>),
 }
 
-/// What a process alone knows.
+/// The values, published names and node attributes of a process without a process manager.
 #[derive(Debug, Default)]
 pub struct Alone {
     values: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
@@ -70,7 +70,7 @@ pub fn session() -> Result<Arc<Session>, Status> {
     locked().clone().ok_or(Status::INIT)
 }
 
-/// Whether there is a session.
+/// Returns true if there is a session.
 pub fn is_open() -> bool {
     locked().is_some()
 }
@@ -111,7 +111,7 @@ impl Session {
         self.client().map_or(b"singleton_kvs", Client::kvsname)
     }
 
-    /// Whether another job spawned this one.
+    /// Returns true if another job spawned this one.
     pub fn is_spawned(&self) -> bool {
         self.client().is_some_and(Client::is_spawned)
     }
@@ -154,7 +154,7 @@ impl Session {
         }
     }
 
-    /// What was put under `key`, in the key-value space `job` or this job's.
+    /// The value that was put under `key`, in the key-value space `job` or this job's.
     ///
     /// # Errors
     /// If the process manager does not answer.
@@ -174,7 +174,7 @@ impl Session {
         self.client().map_or(Ok(()), |client| Ok(client.fence()?))
     }
 
-    /// What the process manager says about the job.
+    /// The attribute of the job under `key`, from the process manager.
     ///
     /// # Errors
     /// If it does not answer.
@@ -201,7 +201,7 @@ impl Session {
         }
     }
 
-    /// What a process of the node told the others; with `wait` not before one does.
+    /// The value that a process of the node put under `key`. With `wait` the call waits until there is one.
     ///
     /// # Errors
     /// If the process manager does not answer, or a process alone would wait for ever.

@@ -178,8 +178,9 @@ impl Connection {
         }
     }
 
-    /// Looks for a while whether the answer comes, if that has paid lately. Threads that look let each other run instead of
-    /// waking each other: one finds the answers for all of them, and what they ask next goes out together.
+    /// Looks for the answer for a while, if looking has paid lately. Threads that look let each other run
+    /// instead of waking each other: one finds the answers for all of them, and their next requests go out
+    /// together.
     fn look<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -270,8 +271,9 @@ impl Connection {
         Ok(state)
     }
 
-    /// Writes what is to go out, unless somebody does already, who then writes this too: what several threads ask for at
-    /// about the same time goes out together, and nobody waits for another's writing.
+    /// Writes the outgoing bytes. If another thread is writing already, that thread writes these too:
+    /// requests that several threads make at about the same time go out together, and no thread waits for
+    /// another's writing.
     fn flush<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,

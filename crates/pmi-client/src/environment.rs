@@ -1,4 +1,4 @@
-//! What a process manager leaves in the environment of its processes.
+//! The variables that a process manager sets in the environment of its processes.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! What can go wrong between a process and its process manager.
+//! Errors between a process and its process manager.
 
 use std::{io, time::Duration};
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use ropewalk_pmi::{ClientCoreError, DecodeError, EncodeError, MessageError};
 
-/// What can go wrong between a process and its process manager.
+/// An error between a process and its process manager.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -22,7 +22,7 @@ pub enum ClientError {
     Descriptor {
         /// The descriptor's number.
         descriptor: u32,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The request does not fit PMI.
@@ -33,7 +33,7 @@ pub enum ClientError {
     Environment {
         /// Its name.
         variable: &'static str,
-        /// What it holds.
+        /// Its value.
         text: String,
     },
     /// The operating system refused.
@@ -44,13 +44,13 @@ pub enum ClientError {
     Port {
         /// Where it should be.
         port: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The process manager says no.
     #[error("the process manager refused {command}: {message} (rc={rc})")]
     Refused {
-        /// What was asked.
+        /// The name of the request.
         command: &'static str,
         /// The process manager's code.
         rc: i32,
@@ -69,7 +69,7 @@ pub enum ClientError {
     /// No answer in time.
     #[error("the process manager did not answer {command} within {timeout:?}")]
     Timeout {
-        /// What was asked.
+        /// The name of the request.
         command: &'static str,
         /// How long the wait was.
         timeout: Duration,
@@ -77,9 +77,9 @@ pub enum ClientError {
     /// An answer to something else.
     #[error("the process manager answered {answer} to {command}")]
     Unexpected {
-        /// What was asked.
+        /// The name of the request.
         command: &'static str,
-        /// What was answered.
+        /// The name of the answer.
         answer: &'static str,
     },
 }

@@ -193,17 +193,17 @@ impl Client {
         self.size
     }
 
-    /// What the processes' key-value space is called.
+    /// The name of the processes' key-value space.
     pub fn kvsname(&self) -> &[u8] {
         &self.kvsname
     }
 
-    /// Whether another job spawned this one.
+    /// Returns true if another job spawned this one.
     pub fn is_spawned(&self) -> bool {
         self.spawned
     }
 
-    /// Whether requests of several threads are under way together.
+    /// Returns true if requests of several threads can be in progress at the same time.
     pub fn is_pipelining(&self) -> bool {
         self.connection.tells_threads()
     }
@@ -260,7 +260,7 @@ impl Client {
         }
     }
 
-    /// What was put under `key`, or `None` if nothing was.
+    /// The value that was put under `key`, or `None` if nothing was.
     ///
     /// # Errors
     /// If the process manager does not answer, or the value is no UTF-8.
@@ -272,7 +272,7 @@ impl Client {
         }
     }
 
-    /// What was put under `key` in the key-value space `job`, or in that of this job.
+    /// The value that was put under `key` in the key-value space `job`, or in that of this job.
     ///
     /// # Errors
     /// If the process manager does not answer.
@@ -308,7 +308,7 @@ impl Client {
         Ok(())
     }
 
-    /// What was put under each of `keys`, asked for as in [`put_all`](Self::put_all).
+    /// The value that was put under each of `keys`, asked for as in [`put_all`](Self::put_all).
     ///
     /// # Errors
     /// As for [`get_bytes`](Self::get_bytes).
@@ -397,7 +397,7 @@ impl Client {
         }
     }
 
-    /// What the process manager says about the job under `key`, such as `PMI_process_mapping`.
+    /// The attribute of the job under `key`, such as `PMI_process_mapping`, from the process manager.
     ///
     /// # Errors
     /// If the process manager does not answer.
@@ -433,7 +433,8 @@ impl Client {
         }
     }
 
-    /// What a process of the node put under `key`; with `wait` not before somebody does. PMI-2 only.
+    /// The value that a process of the node put under `key`. With `wait` the call waits until there is one.
+    /// PMI-2 only.
     ///
     /// # Errors
     /// If the process manager does not answer.
@@ -543,13 +544,13 @@ impl Client {
     }
 }
 
-/// What a request is called, in the dialect or in the form that only it has.
+/// The name of a request in `form`, or in the one form that it has.
 fn name(request: &Request, form: Form) -> &'static str {
     let names = [form, Form::Line, Form::Block].map(|form| request.name(form));
     names.into_iter().flatten().next().unwrap_or_default()
 }
 
-/// Whether every process manager carries this key: keys stand on the wire as they are.
+/// Returns true if every process manager carries this key: keys stand on the wire as they are.
 pub fn is_key(key: &[u8]) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\');
     !key.is_empty() && key.len() < KEY_SIZE_MAX && key.iter().all(is_plain)

@@ -1,10 +1,10 @@
-//! Whether to look for what comes next on a socket before sleeping until it comes.
+//! The decision to look for the next message on a socket before sleeping until it comes.
 
 use std::time::{Duration, Instant};
 
-/// Says whether looking has paid lately, for a client that waits for an answer, and for a process manager that waits for
-/// the next request: to be woken takes several times as long as the other side needs if it runs on another processor.
-/// Where it runs on this one, or the answer is that to a fence, looking only delays.
+/// Knows if looking has paid lately, for a client that waits for an answer, and for a process manager that
+/// waits for the next request. To be woken takes several times as long as the other side needs if it runs on
+/// another processor. If it runs on this one, or the answer is that to a fence, looking only delays.
 #[derive(Debug, Default)]
 pub struct Spin {
     /// How many more waits go by without looking.
@@ -70,7 +70,7 @@ impl Spin {
 }
 
 impl Turn {
-    /// Whether to look once more.
+    /// Returns true if the wait is to look once more.
     pub fn goes_on(&mut self) -> bool {
         if self.outcome != Outcome::InVain {
             return false;
@@ -84,7 +84,7 @@ impl Turn {
         self.outcome = Outcome::Found;
     }
 
-    /// Whether looking has paid.
+    /// Returns true if looking has paid.
     pub fn has_found(&self) -> bool {
         self.outcome == Outcome::Found
     }

@@ -162,7 +162,8 @@ fn threads_share_a_connection() {
     }
 }
 
-/// Threads of which some look for their answers and others sleep leave none of them behind, however irregularly those come.
+/// Some threads look for their answers and others sleep: none is left behind, however irregularly the answers
+/// come.
 #[test]
 fn irregular_answers_reach_all_threads() {
     const PAUSES: [u64; 7] = [0, 0, 5, 200, 0, 1000, 2000];

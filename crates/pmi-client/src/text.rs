@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// What stands for the empty value, which not every server keeps.
+/// The text on the wire for the empty value, which not every server keeps.
 const EMPTY: &[u8] = b"%_";
 
 /// A value as it travels, to a process manager that keeps it whole or to another.
@@ -70,7 +70,7 @@ pub(super) fn from_wire(wire: &[u8]) -> Cow<'_, [u8]> {
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
-/// What the two digits behind a `%` stand for, if it is something that is escaped.
+/// The byte that the two digits behind a `%` stand for, if it is one that is escaped.
 fn escaped(digits: &[u8]) -> Option<u8> {
     let [high, low, ..] = digits else {
         return None;
@@ -79,7 +79,8 @@ fn escaped(digits: &[u8]) -> Option<u8> {
     (!is_plain(byte) || matches!(byte, b'=' | b'%')).then_some(byte)
 }
 
-/// Whether what follows a `%` could be taken for the rest of an escape, whatever follows it on the wire.
+/// Returns true if the bytes behind a `%` could be taken for the rest of an escape, whatever follows them on
+/// the wire.
 fn is_escape(following: &[u8]) -> bool {
     following.len() >= 2 && following[..2].iter().all(|&byte| digit(byte).is_some())
 }

@@ -1,4 +1,4 @@
-//! What a client decides: which request may be sent, and to which request a response belongs.
+//! The decisions of a client: which request may be sent, and to which request a response belongs.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -38,7 +38,7 @@ pub struct RequestId(u64);
 #[derive(Debug)]
 pub struct ClientCore {
     dialect: Dialect,
-    /// Whether the server repeats `thrid`, so that responses may come in any order.
+    /// True if the server repeats `thrid`, so that responses may come in any order.
     tells_threads: bool,
     buffer: MessageBuffer,
     outgoing: Vec<u8>,
@@ -56,7 +56,7 @@ enum Asked {
     Usual,
 }
 
-/// What a probe calls its thread.
+/// The value of `thrid` in a probe.
 const PROBE: &str = "0";
 
 impl ClientCore {
@@ -80,7 +80,8 @@ impl ClientCore {
         self.dialect
     }
 
-    /// Whether several requests can be under way: the server answered a [`probe`](Self::probe) as it should.
+    /// Returns true if several requests can be under way: the server answered a [`probe`](Self::probe) as it
+    /// should.
     pub fn tells_threads(&self) -> bool {
         self.tells_threads
     }
@@ -132,7 +133,8 @@ impl ClientCore {
         request.encode_into(self.form_of(request), None, &mut self.outgoing)
     }
 
-    /// What is to be written next, in one piece: Slurm's server takes each read for one whole line.
+    /// Takes out the bytes to be written next. Write them in one piece: Slurm's server takes each read for
+    /// one whole line.
     pub fn take_outgoing(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outgoing)
     }

@@ -1,4 +1,4 @@
-//! What the processes of a group told each other.
+//! The key-value space of a process group: the pairs that its processes tell each other.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(space.size, 0);
     }
 
-    /// What is too large is refused before it takes memory.
+    /// A pair that is too large is refused before it takes memory.
     #[test]
     fn sizes_are_bounded() {
         let mut space = KeyValueSpace::new(64);

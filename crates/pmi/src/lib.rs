@@ -49,6 +49,6 @@ pub const KVSNAME_SIZE_MAX: usize = 256;
 pub const KEY_SIZE_MAX: usize = 64;
 /// The longest value, as announced to clients; in a line it is [`LINE_VALUE_SIZE_MAX`].
 pub const VALUE_SIZE_MAX: usize = 1024;
-/// The longest value of which clients of PMI-1 have all in a line: they take off the announced sizes of names and keys, and
-/// 30 bytes for the rest, and cut what is longer.
+/// The longest value that clients of PMI-1 read whole in a line. They subtract from 1024 the announced sizes
+/// of names and keys, and 30 bytes for the rest, and cut a longer value.
 pub const LINE_VALUE_SIZE_MAX: usize = 1024 - KVSNAME_SIZE_MAX - KEY_SIZE_MAX - 30;

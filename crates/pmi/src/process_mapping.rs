@@ -139,7 +139,8 @@ mod tests {
         assert_eq!(nodes("(vector,(0,2,1))", 5), [0, 1, 0, 1, 0]);
     }
 
-    /// What is no mapping is an error, and one without room gives no node; neither takes for ever.
+    /// A text that is no mapping is an error, and a mapping without room gives no node; neither takes for
+    /// ever.
     #[test]
     fn odd_mappings_are_told() {
         for text in [

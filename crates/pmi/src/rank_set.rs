@@ -22,12 +22,12 @@ impl RankSet {
         self.length
     }
 
-    /// Whether no rank is in the set.
+    /// Returns true if no rank is in the set.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Whether `rank` is in the set.
+    /// Returns true if `rank` is in the set.
     pub fn contains(&self, rank: u32) -> bool {
         let after = self.ranges.partition_point(|&(begin, _)| begin <= rank);
         after > 0 && rank < self.ranges[after - 1].1
@@ -119,7 +119,7 @@ impl RankSet {
         ranges.into()
     }
 
-    /// Whether all ranks of this set are in the other.
+    /// Returns true if all ranks of this set are in the other.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.length <= other.length
             && self.ranges.iter().all(|&(begin, end)| {

@@ -116,7 +116,7 @@ pub(crate) struct ToSite {
     pub given: Vec<(Member, Bytes)>,
 }
 
-/// What is known beside the end of a reduction.
+/// The circumstances of a reduction's end: losses, plans, differing calls and a short result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Circumstances {
     /// The members that were lost until then, ascending.

@@ -27,7 +27,7 @@ pub(crate) struct Arrived {
     pub(crate) message: Body,
     /// When it came.
     pub(crate) at: Instant,
-    /// What was pulled for it, if its input did not come with it.
+    /// The input that was pulled, if it did not come with the message.
     pub(crate) input: Option<Buffer>,
 }
 
@@ -55,12 +55,12 @@ impl<K: Copy + Ord, O: Copy + Eq> Arrivals<K, O> {
         self.requests
     }
 
-    /// Whether requests of this peer wait: a new one has to wait behind them.
+    /// Returns true if requests of this peer wait: a new one has to wait behind them.
     pub(crate) fn holds(&self, peer: K) -> bool {
         self.peers.contains_key(&peer)
     }
 
-    /// Whether a request with an input of this size may wait.
+    /// Checks that a request with an input of this size may wait.
     pub(crate) fn check_room(&self, size: u64) -> Result<(), BusyReason> {
         let bytes = self.bytes.saturating_add(size);
         match self.requests < self.requests_max && bytes <= self.bytes_max {

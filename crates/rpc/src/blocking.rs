@@ -31,7 +31,7 @@ impl Wake for Parked {
     }
 }
 
-/// What the future gives, or `None` if it gives nothing by the deadline.
+/// The output of the future, or `None` if there is none by the deadline.
 pub(crate) fn block_on_until<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
     let mut future = pin!(future);
     let parked = Arc::new(Parked {

@@ -12,9 +12,10 @@ use serde::{
 
 /// Bytes in an input or output, encoded and decoded by one copy.
 ///
-/// serde sees a `Vec<u8>` as a list of any other elements and goes through it one by one, which takes 10 to 20 times as
-/// long to encode and 3 to 20 times to decode (1 KiB and 64 KiB). On the wire both are the same: the two sides of a call need not agree on which they use. What is larger than
-/// some hundred kilobytes is best not part of an input or output at all, but pulled by a bulk handle.
+/// serde sees a `Vec<u8>` as a list of any other elements and goes through it one by one, which takes 10 to
+/// 20 times as long to encode and 3 to 20 times to decode (1 KiB and 64 KiB). On the wire both are the same:
+/// the two sides of a call need not agree on which they use. Data of more than some hundred kilobytes is best
+/// not part of an input or output at all, but pulled by a bulk handle.
 ///
 /// ```
 /// use ropewalk_rpc::{ByteBuf, Procedure};

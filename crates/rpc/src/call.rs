@@ -1,4 +1,4 @@
-//! What the caller holds while a call or a transfer is in progress.
+//! The futures that the caller holds while a call or a transfer is in progress.
 
 use std::{
     fmt,
@@ -91,7 +91,7 @@ impl<O: DeserializeOwned> Call<O> {
     }
 }
 
-/// What a result is that is no plain output.
+/// A result other than a plain output.
 enum Undecoded<O> {
     Failed(Box<CallError>),
     Malformed,
@@ -143,7 +143,7 @@ impl<T> Transfer<T> {
         Self(pending)
     }
 
-    /// What the transfer gives back or the error, once, if it has ended.
+    /// The value that the transfer gives back or the error, once, if it has ended.
     pub fn try_take(&mut self) -> Option<Result<T, TransferError>> {
         self.0.take(take)
     }

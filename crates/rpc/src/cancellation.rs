@@ -9,8 +9,9 @@ use std::{
 
 use crate::lock::lock;
 
-/// Whether a call that is being handled was cancelled: by its caller, by the caller's death, or by its
-/// deadline. A future too, which is ready then. It stays pending for ever if the call is answered first.
+/// Says if a call that is being handled was cancelled: by its caller, by the caller's death, or by its
+/// deadline. It is a future too, which is ready then. It stays pending for ever if the call is answered
+/// first.
 #[derive(Clone, Default)]
 pub struct Cancellation(Arc<Mutex<State>>);
 
@@ -25,7 +26,7 @@ impl Cancellation {
     /// The tasks that may wait for one cancellation; the first is woken, and looks in vain, for one more.
     const WAKERS_MAX: usize = 16;
 
-    /// Whether it was.
+    /// Returns true if the call was cancelled.
     pub fn is_cancelled(&self) -> bool {
         lock(&self.0).cancelled
     }

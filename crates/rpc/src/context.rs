@@ -1,4 +1,4 @@
-//! What an asynchronous handler knows of its call.
+//! The context of a call, for its asynchronous handler.
 
 use std::time::{Duration, Instant};
 

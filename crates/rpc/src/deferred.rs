@@ -24,7 +24,7 @@ struct Call {
     cancellation: Cancellation,
     /// Until it is cancelled.
     deadline: Option<Instant>,
-    /// Whether its caller may come back after its connection was lost.
+    /// True if its caller may come back after its connection was lost.
     outlives_connection: bool,
 }
 

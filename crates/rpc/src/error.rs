@@ -6,7 +6,7 @@ use ropewalk_fabric::{AccessError, Address, OperationError, PeerDeath, SubmitErr
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a handler says when it cannot give the output. A failure that callers tell apart belongs into the
+/// The message of a handler that cannot give the output. A failure that callers tell apart belongs into the
 /// procedure's output type instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 #[error("{message}")]
@@ -30,7 +30,7 @@ impl Fault {
     }
 }
 
-/// What a target has too much of.
+/// The reason why a target is busy: it has too many of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BusyReason {
@@ -74,29 +74,29 @@ pub enum CallError {
     /// [`BusyReason::Outputs`], the call was not handled, and may be made again.
     #[error("{peer} is too busy for {procedure}")]
     Busy {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
-        /// What there is too much of.
+        /// The reason.
         #[source]
         reason: BusyReason,
     },
     /// The handler failed.
     #[error("{procedure} failed at {peer}")]
     Fault {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
-        /// What the handler said.
+        /// The fault that the handler gave.
         #[source]
         source: Fault,
     },
     /// The target could not read the input: the two sides have different definitions of the procedure.
     #[error("{peer} cannot read the input of {procedure}: are both sides the same version?")]
     InputMalformed {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
@@ -104,7 +104,7 @@ pub enum CallError {
     /// The input cannot be encoded.
     #[error("the input of {procedure} cannot be encoded")]
     InputUnencodable {
-        /// What was to be called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Why.
         #[source]
@@ -113,7 +113,7 @@ pub enum CallError {
     /// The input is larger than the target accepts.
     #[error("{peer} accepts inputs of {size_max} bytes: pass a larger one to {procedure} as a region handle")]
     InputTooLarge {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
@@ -123,15 +123,15 @@ pub enum CallError {
     /// An earlier attempt of the call was handled, but its output was lost on the way and is gone by now.
     #[error("{peer} handled {procedure}, but has forgotten the output")]
     OutputForgotten {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
     },
-    /// What came back is no output: the two sides have different definitions of the procedure.
+    /// The reply is no output of the procedure: the two sides have different definitions of it.
     #[error("what {peer} gave as output of {procedure} is none: are both sides the same version?")]
     OutputMalformed {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
@@ -139,18 +139,18 @@ pub enum CallError {
     /// The target is gone, or could not be reached. Whether it handled the call is not known.
     #[error("{peer} died before it answered {procedure}")]
     PeerDied {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
-        /// What was seen.
+        /// How its death was seen.
         #[source]
         source: PeerDeath,
     },
     /// The output is larger than this engine accepts. The call was handled.
     #[error("the output of {size} bytes of {procedure} at {peer} is larger than accepted here, {size_max}")]
     OutputTooLarge {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
@@ -162,7 +162,7 @@ pub enum CallError {
     /// The output is in the target's memory, and could not be pulled. The call was handled.
     #[error("the output of {procedure} could not be pulled from {peer}")]
     OutputUnreachable {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
@@ -174,7 +174,7 @@ pub enum CallError {
     /// handled the call is not known.
     #[error("{peer} is another process by now; whether {procedure} ran before is not known")]
     Replaced {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
@@ -182,13 +182,13 @@ pub enum CallError {
     /// The engine was dropped before the answer came.
     #[error("the engine was dropped before {procedure} was answered")]
     Stopped {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
     },
     /// The call could not be sent.
     #[error("{procedure} could not be called")]
     Submit {
-        /// What was to be called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Why.
         #[source]
@@ -197,7 +197,7 @@ pub enum CallError {
     /// The deadline passed. Whether the target handled the call is not known.
     #[error("{peer} did not answer {procedure} in time")]
     TimedOut {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
@@ -205,13 +205,13 @@ pub enum CallError {
     /// The batch that it was in was dropped without being sent.
     #[error("the batch with {procedure} was never sent")]
     Unsent {
-        /// What was to be called.
+        /// The name of the procedure.
         procedure: &'static str,
     },
     /// The target does not serve it.
     #[error("{peer} does not serve {procedure}")]
     UnknownProcedure {
-        /// What was called.
+        /// The name of the procedure.
         procedure: &'static str,
         /// Where.
         peer: Address,
@@ -250,7 +250,7 @@ pub enum TransferError {
     PeerDied {
         /// Who.
         peer: Address,
-        /// What was seen.
+        /// How its death was seen.
         #[source]
         source: PeerDeath,
     },

@@ -30,7 +30,7 @@ pub(crate) struct Executed<R> {
     next_reply: u64,
 }
 
-/// What to do with a request.
+/// The treatment of a request that has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// It ran: this is its reply.

@@ -28,8 +28,8 @@ use crate::{
 
 /// By which any thread or task submits to an [`Engine`] that another one drives.
 ///
-/// What is submitted runs inside the engine's [`progress`](Engine::progress), in the order in which it was
-/// submitted. If nobody drives the engine it waits; if the engine is dropped it ends with `Stopped`.
+/// Submissions run inside the engine's [`progress`](Engine::progress), in the order in which they were made.
+/// If nobody drives the engine they wait; if the engine is dropped they end with `Stopped`.
 ///
 /// # Example
 /// ```
@@ -59,7 +59,7 @@ pub struct Handle {
     submissions: Arc<Submissions>,
 }
 
-/// What was submitted and did not run.
+/// The reason why a submission gave no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandleError {
@@ -244,10 +244,10 @@ impl fmt::Debug for Handle {
 
 pub(crate) type Submission = Box<dyn FnOnce(&mut Engine) + Send>;
 
-/// What handles left for the engine.
+/// The submissions that handles left for the engine.
 pub(crate) struct Submissions {
     queue: Mutex<Queue>,
-    /// Whether the queue may hold something: an engine that is never submitted to takes no lock.
+    /// True if the queue may hold something: an engine that is never submitted to takes no lock.
     any: AtomicBool,
     waker: Waker,
     address: Address,

@@ -20,7 +20,7 @@ pub(crate) struct Hedging {
     given_up: bool,
 }
 
-/// What to do.
+/// The next step of a hedged call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HedgingAction {
     /// Call the target of this number.

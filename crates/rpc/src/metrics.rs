@@ -1,4 +1,4 @@
-//! What an engine counts.
+//! The counters of an engine.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +6,7 @@ use ropewalk_fabric::HeartbeatCounts;
 
 use crate::{CallError, LatencyHistogram};
 
-/// What an engine has done since it was made, and what it is doing; see
+/// The work that an engine has done since it was made, and its work in progress; see
 /// [`Engine::metrics`](crate::Engine::metrics).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -51,7 +51,7 @@ pub struct Metrics {
     pub procedures: BTreeMap<&'static str, ProcedureMetrics>,
 }
 
-/// What was counted for one procedure.
+/// The counters of one procedure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcedureMetrics {

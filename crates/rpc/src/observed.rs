@@ -1,4 +1,5 @@
-//! What is kept of single calls while somebody looks at them: by traces, by procedure, or at the time of one.
+//! Records of single calls, kept while somebody looks at them: by traces, by procedure, or at the time of
+//! one.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use tracing::{Span, debug_span, field, level_filters::LevelFilter};
 
 use crate::{CallError, responder::ReplyTo, timing::CallTimes};
 
-/// Whether somebody takes the traces of single calls: one relaxed load.
+/// Returns true if somebody takes the traces of single calls: one relaxed load.
 pub(crate) fn is_traced() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG
 }

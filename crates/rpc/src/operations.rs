@@ -2,7 +2,7 @@
 
 use ropewalk_fabric::OperationId;
 
-/// What is known of each operation in progress, by its index.
+/// Keeps for each operation in progress who waits for it, by the operation's index.
 #[derive(Debug)]
 pub(crate) struct Operations<W> {
     places: Vec<Option<(OperationId, W)>>,

@@ -1,4 +1,4 @@
-//! What may be asked of an engine and of a call.
+//! The options of an engine and of a call.
 
 use std::time::Duration;
 
@@ -42,10 +42,10 @@ pub struct CallOptions {
     /// process serves at that address, the call ends with
     /// [`CallError::Replaced`](crate::CallError::Replaced), unless it is `idempotent`.
     pub retries: u32,
-    /// Whether the call may as well run twice: it is then also tried again with a target that took the place of
-    /// the first.
+    /// True if the call may as well run twice: it is then also tried again with a target that took the place
+    /// of the first.
     pub idempotent: bool,
-    /// Whether the target is to say how long it handled the call.
+    /// True if the target is to say how long it handled the call.
     pub timing: bool,
 }
 

@@ -33,7 +33,7 @@ impl<K: Copy + Ord> Outputs<K> {
         self.regions.len()
     }
 
-    /// Whether one more output of this size may be exposed.
+    /// Checks that one more output of this size may be exposed.
     pub(crate) fn check_room(&self, size: u64) -> Result<(), BusyReason> {
         match self.bytes.saturating_add(size) <= self.bytes_max {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! What can be called.
+//! Procedures, which can be called.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -27,7 +27,7 @@ pub trait Procedure {
     type Output: Serialize + DeserializeOwned;
 }
 
-/// What stands for a name in a request: its 64-bit FNV-1a hash.
+/// The identifier of a procedure's name in a request: its 64-bit FNV-1a hash.
 pub(crate) const fn procedure_id(name: &str) -> u64 {
     let bytes = name.as_bytes();
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

@@ -28,7 +28,7 @@ pub(crate) struct Pending<T>(Taker<T, Details>);
 /// The giving end of one result.
 pub(crate) struct Promise<T>(Giver<T, Details>);
 
-/// What of an engine's work brings a result.
+/// The work of an engine that brings a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Bulk(BulkId),
@@ -49,16 +49,16 @@ struct AbandonedQueue {
 /// The places of results that were taken, to be used again: one costs more than the rest of a call.
 pub(crate) struct Places<T>(VecDeque<Used<T, Details>>);
 
-/// What is known of a result besides itself.
+/// The details of a result: who brings it, by which call and work, how long that took, and whom to wake.
 struct Details {
     abandoned: Abandoned,
     /// Who is to bring the result, if that is known.
     peer: Option<(PeerId, Address)>,
-    /// What was called, if that is what brings it.
+    /// The name of the procedure whose call brings it; empty if no call does.
     procedure: &'static str,
     /// Where the time of the call went, once it is known.
     timing: Option<Box<CallTiming>>,
-    /// What the engine does for it.
+    /// The work of the engine that brings it, if that has begun.
     work: Option<Work>,
     waker: Option<task::Waker>,
 }
@@ -143,12 +143,12 @@ impl<T> Pending<T> {
         details.peer.as_ref().map(|(_, address)| address.clone())
     }
 
-    /// What was called.
+    /// The name of the procedure that was called.
     pub(crate) fn procedure(&self) -> &'static str {
         lock(self.0.details()).procedure
     }
 
-    /// What was kept by [`keep_timing`](Self::keep_timing).
+    /// The timing that [`keep_timing`](Self::keep_timing) kept.
     pub(crate) fn timing(&self) -> Option<CallTiming> {
         lock(self.0.details()).timing.as_deref().copied()
     }
@@ -157,7 +157,7 @@ impl<T> Pending<T> {
         lock(self.0.details()).timing = Some(Box::new(timing));
     }
 
-    /// What `using` makes of the result, once, if it is there.
+    /// The value that `using` makes of the result, once, if the result is there.
     #[inline]
     pub(crate) fn take<R>(&mut self, using: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.0.take(using)
@@ -203,7 +203,7 @@ impl<T> Promise<T> {
         used
     }
 
-    /// Whether nobody wants the result any longer.
+    /// Returns true if nobody wants the result any longer.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.0.is_closed()
     }

@@ -1,4 +1,4 @@
-//! What replies look like inside the fabric's messages.
+//! The format of replies inside the fabric's messages.
 //!
 //! A reply is a byte that says what it is, and then that. If the byte's highest bit is set, 8 bytes with the
 //! time in nanoseconds for which the call was handled stand between the two.
@@ -26,7 +26,7 @@ use crate::{
     wire::{Body, Remote, Slot, encode_behind, encode_into},
 };
 
-/// What a target answers.
+/// The answer of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply<'a> {
     Batch(BatchedReplies<'a>),
@@ -97,7 +97,7 @@ impl<'a> Reply<'a> {
     /// Where the output begins in a plain reply with one.
     pub(crate) const PLAIN_OUTPUT_AT: usize = 1;
 
-    /// Whether it is an output, without anything else.
+    /// Returns true if the message is an output, without a handling time.
     pub(crate) fn is_plain_output(message: &[u8]) -> bool {
         message.first() == Some(&OUTPUT)
     }
@@ -147,7 +147,7 @@ impl<'a> Reply<'a> {
 }
 
 impl<'a> BatchedReplies<'a> {
-    /// What a reply needs besides its own bytes.
+    /// The bytes that a reply of a batch takes besides its own.
     pub(crate) const OVERHEAD: usize = 16;
 
     pub(crate) fn new(bytes: &'a [u8]) -> Self {

@@ -79,7 +79,7 @@ pub(crate) struct ReplyTo {
     pub(crate) since: Option<Instant>,
     /// Origin and sequence of a call that runs at most once.
     pub(crate) once: Option<(u64, u64)>,
-    /// What somebody looks at.
+    /// The record of the call, if somebody looks at it.
     pub(crate) observed: Option<Box<ObservedRequest>>,
 }
 
@@ -115,9 +115,9 @@ impl<O: Serialize> Responder<O> {
 }
 
 impl<O> Responder<O> {
-    /// Whether nobody waits for the answer any longer: the caller has cancelled the call, it is gone, or its
-    /// deadline has passed. The engine has to be driven meanwhile to see that. What is one-way is never
-    /// cancelled.
+    /// Returns true if nobody waits for the answer any longer: the caller has cancelled the call, it is gone,
+    /// or its deadline has passed. The engine has to be driven meanwhile to see that. A one-way request is
+    /// never cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancellation.is_cancelled()
     }

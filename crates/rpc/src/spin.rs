@@ -8,13 +8,14 @@ use std::time::Duration;
 /// is worth to look for it. So now and then one looks for as long as it takes to be woken twice: if the answers come
 /// soon from then on, both are awake; if not, that is tried ever more seldom.
 ///
-/// Who calls after a pause calls somebody who sleeps by now. The system likes to wake him on the processor of the caller,
-/// where he cannot run before the caller sleeps: each microsecond of looking then makes the answer one later. So after a
-/// pause nobody looks, unless that has turned out to pay: somebody who has other callers may be awake.
+/// A caller that calls after a pause calls a side that sleeps by now. The system likes to wake that side on
+/// the processor of the caller, where it cannot run before the caller sleeps: each microsecond of looking
+/// then makes the answer one later. So after a pause nobody looks, unless that has turned out to pay: a side
+/// that has other callers may be awake.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
-    /// Whether this wait came after a pause.
+    /// True if this wait came after a pause.
     paused: bool,
     after_pause: AfterPause,
     /// For how many more waits it is tried whether both sides can be kept awake.
@@ -25,7 +26,7 @@ pub(crate) struct Spin {
     pause: u32,
 }
 
-/// Whether to look after a pause.
+/// The decision to look after a pause.
 #[derive(Debug)]
 struct AfterPause {
     looks: bool,
@@ -38,8 +39,8 @@ impl Spin {
     /// About what it costs to be woken: looking for longer costs more than sleeping.
     pub(crate) const MAX: Duration = Duration::from_micros(20);
     const MIN: Duration = Duration::from_micros(1);
-    /// What comes so soon although both sides slept would have come within [`MAX`](Self::MAX) if nobody had: a call
-    /// and its answer each wake one side, which takes up to 60 us.
+    /// The longest wait with both sides asleep that would have ended within [`MAX`](Self::MAX) if neither had
+    /// slept: a call and its answer each wake one side, which takes up to 60 us.
     const SLEPT_MAX: Duration = Duration::from_micros(140);
     /// How much longer it is looked for data, which the other side's system has to copy before it comes.
     const TRANSFER_FACTOR: u32 = 3;
@@ -68,7 +69,7 @@ impl Spin {
         self.paused = pause > Self::SLEPT_MAX;
     }
 
-    /// Whether to go on looking after this long. What is waited for takes longer if it is data of a `transfer`.
+    /// Returns true if looking is to go on after this long. Data of a `transfer` takes longer to come.
     pub(crate) fn goes_on(&self, elapsed: Duration, transfer: bool) -> bool {
         let limit = if self.paused && !transfer {
             match self.after_pause.looks {
@@ -112,8 +113,8 @@ impl Spin {
         }
     }
 
-    /// As [`handle_work`](Self::handle_work), for a part of something that is not work for the owner yet: the other side is
-    /// awake.
+    /// As [`handle_work`](Self::handle_work), for a part of something that is not work for the owner yet: the
+    /// other side is awake.
     pub(crate) fn handle_part(&mut self, elapsed: Duration, slept: bool, transfer: bool) {
         self.paused = false;
         self.handle_work(elapsed, slept, transfer);
@@ -199,7 +200,8 @@ mod tests {
         assert!(spins.iter().all(|spin| spin.goes_on(Spin::MAX, false)));
     }
 
-    /// Where work comes too seldom for looking to pay, but as soon as if both sides slept, it is tried ever more seldom.
+    /// If work comes too seldom for looking to pay, but as soon as if both sides slept, looking is tried ever
+    /// more seldom.
     #[test]
     fn trials_that_fail_become_rare() {
         let mut spin = Spin::new();

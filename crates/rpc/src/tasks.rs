@@ -33,7 +33,7 @@ struct Task {
 
 struct TaskWaker {
     index: usize,
-    /// Whether it is among the ready already, so that it is there at most once.
+    /// True if it is among the ready already, so that it is there at most once.
     queued: AtomicBool,
     ready: Arc<Ready>,
 }
@@ -81,7 +81,7 @@ impl TaskSet {
         });
     }
 
-    /// Whether there are some to be polled.
+    /// Returns true if there are tasks to be polled.
     pub(crate) fn any_ready(&self) -> bool {
         !self.polling.is_empty() || self.ready.any.load(Ordering::SeqCst)
     }

@@ -45,7 +45,7 @@ pub enum DriverError {
     /// A handler, or something submitted, panicked, and the engine is gone.
     #[error("the thread that drove the engine panicked: {message}")]
     Panicked {
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
     /// A handler did not return in time. The thread stops when it does.

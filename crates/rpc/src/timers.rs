@@ -25,7 +25,7 @@ pub(crate) struct Timers {
 
 struct Shared {
     table: Mutex<Table>,
-    /// Whether the table may hold something: an engine whose timers nobody uses takes no lock.
+    /// True if the table may hold something: an engine whose timers nobody uses takes no lock.
     any: AtomicBool,
 }
 

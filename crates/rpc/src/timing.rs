@@ -38,7 +38,7 @@ pub(crate) struct CallTimes {
 }
 
 impl CallTimes {
-    /// What they amount to, when the output was taken and decoded.
+    /// The timing of the call, whose output was taken and decoded at these times.
     pub(crate) fn timing(&self, taken: Instant, decoded: Instant) -> CallTiming {
         let away = self.answered.saturating_duration_since(self.sent);
         // A target that counts longer than we waited has a clock of another pace.

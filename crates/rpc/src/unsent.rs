@@ -48,7 +48,7 @@ impl<K: Copy + Ord> Unsent<K> {
         self.replies
     }
 
-    /// Whether replies for this caller wait: a new one has to go behind them.
+    /// Returns true if replies for this caller wait: a new one has to go behind them.
     pub(crate) fn holds(&self, caller: K) -> bool {
         self.callers.contains_key(&caller)
     }
@@ -120,7 +120,7 @@ mod tests {
         assert!(unsent.is_empty() && unsent.bytes == 0 && unsent.replies == 0);
     }
 
-    /// What would be too much is replaced by the word that it is.
+    /// A reply for which there is no room is replaced by one that says so.
     #[test]
     fn replies_without_room_say_so() {
         let mut unsent = Unsent::new();

@@ -1,4 +1,4 @@
-//! What requests look like inside the fabric's messages.
+//! The format of requests inside the fabric's messages.
 //!
 //! A request is an unexpected message whose tag is the one that the reply has. All integers are
 //! little-endian.
@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::CallOptions;
 
-/// What stands at the beginning of each request.
+/// The header at the beginning of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHeader {
     /// Which procedure, or how many calls a batch has.
@@ -34,7 +34,7 @@ pub(crate) struct RequestHeader {
     pub(crate) flags: Flags,
 }
 
-/// What kind of request it is, and what follows its header.
+/// The kind of a request, and of the parts that follow its header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(u8);
 
@@ -105,7 +105,7 @@ impl Flags {
     pub(crate) const TIMING: Self = Self(32);
     const ALL: u8 = 63;
 
-    /// What the options of a call ask the target for.
+    /// The flags for what the options of a call ask of the target.
     pub(crate) const fn of(options: &CallOptions) -> Self {
         match options.timing {
             true => Self::TIMING,
@@ -282,7 +282,7 @@ impl<'a> Request<'a> {
 }
 
 impl<'a> BatchedCall<'a> {
-    /// What a call needs besides its input.
+    /// The bytes that a call of a batch takes besides its input.
     pub(crate) const HEADER_SIZE: usize = 24;
 
     /// Appends a call with its encoded input to a batch.
@@ -450,7 +450,7 @@ mod tests {
         assert!(BatchedCall::decode_next(&mut &batch[..batch.len() / 20]).is_none());
     }
 
-    /// What is behind a head is the same whether it fits on the stack or not.
+    /// The encoding behind a head is the same whether it fits on the stack or not.
     #[test]
     fn small_and_large_are_encoded_the_same() {
         const SMALL: usize = Body::INLINE_MAX;

@@ -1,4 +1,4 @@
-//! What all processes of this example have in common.
+//! The job, its key and the engines of all processes of this example.
 
 use std::{
     io::{Read, Write},

@@ -21,7 +21,7 @@ const OPTIONS: CallOptions = CallOptions {
     ..CallOptions::new(Duration::from_secs(20))
 };
 
-/// What one client did.
+/// The deposits of one client: their number, their sum and the longest time that one took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) deposits: u64,

@@ -1,4 +1,4 @@
-//! What the server can be asked.
+//! The procedures of the server.
 
 use ropewalk_rpc::{Procedure, RegionHandle};
 

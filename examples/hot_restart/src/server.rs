@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a deposit that waits looks whether the server goes on after all.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What the handlers share.
+/// The state that the handlers share.
 #[derive(Default)]
 struct Serving {
     ledger: Ledger,

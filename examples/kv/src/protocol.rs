@@ -1,4 +1,4 @@
-//! What server and clients say to each other.
+//! The protocol between server and clients.
 
 use bytes::Bytes;
 use ropewalk_rpc::{BulkHandle, Procedure};
@@ -19,7 +19,7 @@ impl Procedure for Put {
     type Output = Result<(), Refusal>;
 }
 
-/// What [`Put`] stores.
+/// The key and the value that [`Put`] stores.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PutRequest {
     /// Under which key.

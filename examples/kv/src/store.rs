@@ -1,4 +1,4 @@
-//! What the server keeps.
+//! The server's store of keys and values.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -24,7 +24,7 @@ pub(crate) enum Entry {
 }
 
 impl Store {
-    /// What each key costs beside its bytes and those of its value, about.
+    /// The approximate overhead of each key, in bytes, beside its own bytes and those of its value.
     const ENTRY_SIZE: u64 = 128;
 
     pub(crate) fn new(limit: u64) -> Self {

@@ -80,7 +80,7 @@ fn content(length: usize, seed: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What the README shows: put small and large values, get them back, list and delete.
+/// The commands of the README: put small and large values, get them back, list and delete.
 #[test]
 fn values_come_back() {
     let service = Service::start(1 << 30);

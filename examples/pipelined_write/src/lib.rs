@@ -19,7 +19,7 @@ impl Procedure for Write {
     type Output = Written;
 }
 
-/// What [`Write`] writes, and how.
+/// The file and the data of a [`Write`], and how the data is pulled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WriteRequest {
     /// The file's name in the target's folder.
@@ -44,7 +44,7 @@ pub enum Stages {
     },
 }
 
-/// What came of it.
+/// The result of a [`Write`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Written {
     /// How many bytes were written.

@@ -12,8 +12,8 @@ pub struct EarthModel {
     pub velocity: Section,
     /// The velocity without them, in m/s; equal to `velocity` near the surface.
     pub background: Section,
-    /// What a velocity analysis would know, in m/s: the slowness of the layers smoothed over about a wavelength,
-    /// without the diffractors.
+    /// The velocity that a velocity analysis would find, in m/s: the slowness of the layers smoothed over
+    /// about a wavelength, without the diffractors.
     pub migration_velocity: Section,
     /// Where the point diffractors are.
     pub diffractors: Vec<Diffractor>,

@@ -16,7 +16,7 @@ use crate::{
     trace_bank::{TraceBank, TraceFilter},
 };
 
-/// What the image is made of.
+/// The parameters of the image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MigrationOptions {
     /// Number of offset classes.
@@ -266,7 +266,7 @@ impl Aperture {
     }
 }
 
-/// What a trace's amplitudes are multiplied with, and where they go, at the nodes of the coarse grid.
+/// The factors for a trace's amplitudes, and where the amplitudes go, at the nodes of the coarse grid.
 struct Operator<'a> {
     from_source: &'a Section,
     from_receiver: &'a Section,

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{EarthModel, Layout, Section, wave_field::WaveField};
 
-/// What the receivers of one shot recorded: one trace for each, sample 0 at the peak of the source's wavelet.
+/// The records of one shot's receivers: one trace for each, sample 0 at the peak of the source's wavelet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShotRecord {
     /// Which shot.
@@ -24,7 +24,7 @@ pub struct ShotRecord {
 /// fails no further shot is begun.
 ///
 /// # Errors
-/// What `take` said.
+/// The error of `take`.
 pub fn model_survey<E>(
     model: &EarthModel,
     layout: &Layout,

@@ -4,8 +4,8 @@
 //! same, and what other programs write of that kind: extended text headers are passed over, a trace header may
 //! leave the number of samples to the file's header. Coordinates are kept in whole centimetres.
 //!
-//! What is read comes from outside: a reader never takes more memory than the file is long, and every damage is
-//! a [`SegyError`].
+//! The bytes that are read come from outside: a reader never takes more memory than the file is long, and
+//! every damage is a [`SegyError`].
 
 use thiserror::Error;
 
@@ -83,7 +83,7 @@ pub enum SegyError {
     Truncated {
         /// Its size.
         size: usize,
-        /// What it ends in.
+        /// The part in the middle of which it ends.
         place: &'static str,
     },
 }
@@ -165,7 +165,7 @@ impl Segy {
     /// Reads a file's bytes.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// If they are no SEG-Y file that we read; the error says why.
     pub fn parse(bytes: &[u8]) -> Result<Self, SegyError> {
         let truncated = |place| SegyError::Truncated {
             size: bytes.len(),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read back, bit for bit.
+        /// Written files are read back, bit for bit.
         #[test]
         fn written_is_read(segy in any_segy()) {
             let read = Segy::parse(&segy.to_bytes()).unwrap();

@@ -19,7 +19,7 @@ pub struct Survey {
     manifest: Manifest,
 }
 
-/// What a survey's folder holds; it is written last.
+/// The manifest of a survey's folder: its parameters and its files. It is written last.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Manifest {
     format: u32,
@@ -56,7 +56,7 @@ pub enum SurveyError {
     Manifest {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong with it, where it could not be read at all.
+        /// The reason if it could not be read at all; `None` if it is of another version.
         source: Option<serde_json::Error>,
     },
     /// A file is no SEG-Y file that we read.
@@ -72,7 +72,7 @@ pub enum SurveyError {
     Velocity {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
 }
@@ -146,7 +146,7 @@ impl Survey {
         &self.folder
     }
 
-    /// What it was made from.
+    /// The parameters that it was made from.
     pub fn options(&self) -> &SurveyOptions {
         &self.manifest.options
     }

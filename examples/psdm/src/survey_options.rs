@@ -1,4 +1,4 @@
-//! What is surveyed and how: the parameters from which everything else follows.
+//! The parameters of a survey, from which everything else follows.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

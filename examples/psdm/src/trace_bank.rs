@@ -1,4 +1,5 @@
-//! A trace made ready for migration: its high frequencies raised, low-passed against aliasing in several degrees, resampled.
+//! A trace made ready for migration: its high frequencies raised, low-passed against aliasing in several
+//! degrees, resampled.
 //!
 //! Low-passing with a triangle as wide as the operator moves from one trace to the next is the anti-aliasing of
 //! Lumley, Claerbout and Bevc, "Anti-aliased Kirchhoff 3-D migration" (SEG Expanded Abstracts, 1994); keeping a
@@ -71,7 +72,7 @@ impl TraceFilter {
         }
     }
 
-    /// Whether traces of this kind are what this filter is for.
+    /// Returns true if this filter is for traces of this length and sample interval.
     pub(crate) fn is_for(&self, samples: usize, sample_interval_s: f32) -> bool {
         self.samples == samples && self.sample_interval_s == sample_interval_s
     }

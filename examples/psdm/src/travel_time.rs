@@ -186,7 +186,7 @@ impl Upwind {
         (plain_slope + difference, difference * self.factor)
     }
 
-    /// Whether the wave really comes from this side.
+    /// Returns true if the wave really comes from this side.
     fn comes_from(&self, (slope, offset): (f32, f32), factor: f32) -> bool {
         self.factor < UNKNOWN && self.side * (slope * factor - offset) >= 0.0
     }

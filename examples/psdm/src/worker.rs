@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::{Gathers, Migration, MigrationError, MigrationOptions, Section, Survey, SurveyError};
 
-/// What a worker needs to know.
+/// The folders of a worker's survey and result.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
     /// The folder of the survey.
@@ -34,7 +34,7 @@ pub struct Migrated {
     pub section: PathBuf,
     /// The stack.
     pub stack: Section,
-    /// What the reduction did; `None` if the result was made serially.
+    /// The receipt of the reduction; `None` if the result was made serially.
     pub receipt: Option<Receipt>,
 }
 
@@ -185,7 +185,7 @@ impl Part {
     }
 }
 
-/// What [`migrate_part`] has just done.
+/// A step that [`migrate_part`] has just done.
 enum Step {
     Read { shot: usize },
     Migrated { shot: usize, done: usize, total: usize },

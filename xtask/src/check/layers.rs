@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::packages::Package;
 
-/// What each package may use of ours. Its tests may also use what stands below that. This is the one place where the
-/// directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
+/// The packages of ours that each package may use. Its tests may also use all packages below those. This is
+/// the one place where the directions of dependencies stand; `ARCHITECTURE.md` and `docs/decisions` say why.
 const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-agent-link", &[]),
     ("ropewalk-c-abi", &[]),

@@ -12,7 +12,7 @@ pub(crate) struct Package {
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-/// What a package depends on.
+/// A package that another one depends on.
 #[derive(Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,

@@ -29,7 +29,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/sim/src/", &[]),
 ];
 
-/// What a pure file must not name: (the path or its end or its middle, what to do instead).
+/// The paths that a pure file must not name: (the path or its end or its middle, what to do instead).
 const IMPURE: &[(&str, &str)] = &[
     (
         "HashMap",

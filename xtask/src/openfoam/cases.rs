@@ -139,7 +139,7 @@ struct Undisturbed {
     end: f64,
 }
 
-/// What saves and restarts take, in seconds.
+/// The measured times of saves, the start and restarts, in seconds.
 struct Calibration {
     saves: Vec<f64>,
     start: f64,
@@ -364,7 +364,7 @@ impl Observed {
     }
 }
 
-/// What the parts of a run take, by what was measured.
+/// The times of the parts of a run, from the measurements.
 fn parts(alone: &[Undisturbed], found: &Calibration) -> Parts {
     let middle = |value: &dyn Fn(&Undisturbed) -> f64| {
         let mut values: Vec<f64> = alone.iter().map(value).collect();

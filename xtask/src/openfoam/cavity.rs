@@ -19,7 +19,7 @@ pub(super) struct Cavity {
     pub(super) steps: u32,
     /// After how many steps the solver writes an output.
     pub(super) output: u32,
-    /// Whether it may begin anywhere but at the latest time, as OpenFOAM does by itself.
+    /// True if the solver begins at the latest time, as OpenFOAM does by itself; false if at `startTime`.
     pub(super) latest: bool,
 }
 

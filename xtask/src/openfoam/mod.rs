@@ -17,7 +17,7 @@ pub(crate) use self::{
 
 use anyhow::Context;
 
-/// What to do.
+/// The task, and the build that it uses.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The function object, if it is there already

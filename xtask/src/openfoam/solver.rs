@@ -182,7 +182,7 @@ impl Solver {
         Ok(running.began.elapsed())
     }
 
-    /// What was printed last.
+    /// The log of all starts so far, or the error if it cannot be read.
     pub(super) fn log(&self) -> String {
         fs::read(self.case.join("log")).map_or_else(
             |error| error.to_string(),
@@ -215,7 +215,7 @@ impl Solver {
 }
 
 impl Running {
-    /// What a watched solver prints; once.
+    /// Takes the standard output of a watched solver; once.
     pub(super) fn output(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }

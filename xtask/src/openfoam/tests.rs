@@ -1,4 +1,4 @@
-//! Whether a case survives what may happen to it.
+//! Tests that a case survives kills, damaged saves, a full disk and other failures.
 
 use std::{
     fs,
@@ -102,7 +102,7 @@ impl Bench {
         }
     }
 
-    /// Whether a run came to the result of the undisturbed one.
+    /// Returns true if a run came to the result of the undisturbed one.
     pub(super) fn is_right(&self, solver: &Solver) -> anyhow::Result<bool> {
         Ok(solver.fields(&self.last)? == self.result)
     }
@@ -282,7 +282,8 @@ impl Bench {
         Ok(sum)
     }
 
-    /// What the user's controlDict asks for is there at the end, whatever was saved and removed meanwhile.
+    /// The outputs that the user's controlDict asks for are there at the end, whatever was saved and removed
+    /// meanwhile.
     fn users_outputs(&self) -> anyhow::Result<()> {
         let bench = Self::prepare(&self.folder, &self.library, Mode::Serial, CAVITY)?;
         let solver = bench.fresh("outputs")?;
@@ -306,8 +307,8 @@ impl Bench {
         bench.purged_outputs(&asked)
     }
 
-    /// Of outputs that `purgeWrite` bounds as many stay as the user wants, however often the run begins again, and what was
-    /// put aside stays within bounds.
+    /// As many outputs that `purgeWrite` bounds stay as the user wants, however often the run begins again.
+    /// The files that were put aside stay within bounds.
     fn purged_outputs(&self, asked: &[String]) -> anyhow::Result<()> {
         let solver = self.fresh("purged")?;
         let control = solver.case.join("system/controlDict");
@@ -384,7 +385,7 @@ fn times(solver: &Solver) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// What happens to the newest save.
+/// A kind of damage to the newest save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
     Empty,

@@ -26,7 +26,7 @@ pub(crate) struct Options {
     seed: u64,
 }
 
-/// What became of the trials of one kind.
+/// The numbers of trials of one kind, by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     runs: u32,
@@ -89,7 +89,7 @@ pub(super) fn trials(library: &Path, options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What became of one trial.
+/// The outcome of one trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Outcome {
     killed: bool,

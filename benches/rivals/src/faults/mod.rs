@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// How often each fault is made; the median is shown, and the worst.
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
-    /// What `ropewalk run --detect` is given, in seconds.
+    /// Seconds to pass to `ropewalk run --detect`.
     #[arg(long, default_value_t = 1)]
     detect: u8,
     /// Only ropewalk, and not Hydra.
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     no_hydra: bool,
 }
 
-/// What happens to a job of four ranks.
+/// A fault that is injected into a job of four ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     RankKilled {
@@ -117,7 +117,8 @@ impl Fault {
         }
     }
 
-    /// What the line has in it that names the culprit; nothing where nobody is left to say it, or nobody has to be told.
+    /// The text that marks the line that names the culprit; `None` if nobody is left to say it, or nobody has
+    /// to be told.
     fn verdict(self, manager: Manager) -> Option<&'static str> {
         match (self, manager) {
             (Self::LauncherKilled | Self::InterruptedTwice, _) => None,

@@ -38,7 +38,7 @@ struct RankOfJob {
     agent: u32,
 }
 
-/// What was seen after a fault.
+/// The times observed after a fault.
 pub(super) struct Outcome {
     /// After this time a line named the culprit.
     pub(super) verdict: Option<Duration>,
@@ -200,7 +200,7 @@ impl Target<'_> {
 }
 
 impl RankOfJob {
-    /// What a rank says of itself.
+    /// Parses the line in which a rank reports its number, its process and the process that started it.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("up ")?.split_ascii_whitespace();
         let mut number = || words.next()?.parse::<u32>().ok();

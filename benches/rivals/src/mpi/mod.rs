@@ -1,10 +1,10 @@
-//! What starting MPI programs takes, beside Hydra: time on one host, memory, time on many hosts.
+//! The costs of starting MPI programs, beside Hydra: time on one host, memory, time on many hosts.
 
 mod hosts;
 mod init;
 mod memory;
 
-/// What is measured, and how often.
+/// The measurements to make, and how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only this; by default all.

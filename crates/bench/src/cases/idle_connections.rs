@@ -1,4 +1,4 @@
-//! What connections cost over which nothing goes.
+//! The cost of idle connections.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What is measured, one file for each kind.
+//! The measurements, one file for each kind.
 
 mod bulk_pipelined;
 mod bulk_pull;
@@ -15,7 +15,7 @@ use ropewalk_rpc::JobKey;
 use self::points::Points;
 use super::{origin::Origin, provider::Provider, rows::Rows, timing::Pace};
 
-/// What is measured.
+/// A kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(super) enum Case {
@@ -65,7 +65,7 @@ impl Case {
         }
     }
 
-    /// Whether it needs a target that the bench may stop and kill.
+    /// Returns true if it needs a target that the bench may stop and kill.
     pub(super) fn needs_own_target(self) -> bool {
         matches!(self, Self::PeerKilled | Self::PeerStopped | Self::IdleConnections)
     }

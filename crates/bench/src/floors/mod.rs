@@ -1,4 +1,4 @@
-//! What the machine can do, measured with as little as possible between it and the clock.
+//! The best that the machine can do, measured with as little as possible between it and the clock.
 //!
 //! The target serves floors, each in a thread of its own that ends with its one user; [`Floor`] asks for one,
 //! [`FloorAt`] is where it is.
@@ -18,7 +18,7 @@ use self::{
     sockets::{OneTcpConnection, OneUnixConnection, Service, Waiting},
 };
 
-/// What the target is asked to offer.
+/// A floor that the target is asked to offer.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Floor {
     /// A ring in shared memory, both sides spinning.

@@ -1,4 +1,4 @@
-//! What the operating system offers between processes of one host, bare: mapped memory, reading another
+//! The bare means of the operating system between processes of one host: mapped memory, reading another
 //! process's memory, and a mutex that tells of its owner's death.
 
 use std::{
@@ -40,7 +40,7 @@ pub(crate) struct ForeignBytes {
     length: u64,
 }
 
-/// What became of the owner of a robust mutex.
+/// The fate of the owner of a robust mutex: it died, or it unlocked the mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Died,
@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written through one mapping is read through another, and as foreign bytes.
+    /// Bytes written through one mapping are read through another, and as foreign bytes.
     #[test]
     fn shared_and_foreign_bytes_are_the_ones_written() {
         let made = SharedMemory::create(4096).unwrap();

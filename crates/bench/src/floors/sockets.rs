@@ -1,4 +1,4 @@
-//! What bare sockets do: an echo, and as many bytes as were asked for.
+//! Services over bare sockets: an echo, and as many bytes as were asked for.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -23,7 +23,7 @@ pub(crate) enum Waiting {
     Spinning,
 }
 
-/// What the answering side does.
+/// The service of the answering side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Service {
     /// Sends back what came.

@@ -1,4 +1,4 @@
-//! What a decision costs.
+//! The cost of a decision.
 
 use std::{hint::black_box, time::Instant};
 

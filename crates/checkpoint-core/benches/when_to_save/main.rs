@@ -149,8 +149,8 @@ fn random_traces(_: u32) {
     }
 }
 
-/// How often the default is behind the paper's rule in 180 times three hundred runs, as it is and where somebody knows how long
-/// the rest of each run takes.
+/// How often the default is behind the paper's rule in 180 times three hundred runs, as it is and if the time
+/// of the rest of each run is known.
 fn rest_of_run(_: u32) {
     const SEEDS: u64 = 180;
     const CASES: u64 = 300;
@@ -212,8 +212,8 @@ fn other_shapes(_: u32) {
     }
 }
 
-/// Each policy on 1,050 runs beyond the family that the rule was made for, of the seeds by which the forecast was chosen and of
-/// those by which it is judged.
+/// Each policy on 1,050 runs beyond the family that the rule was made for, with the seeds by which the
+/// forecast was chosen and with those by which it is judged.
 fn families(_: u32) {
     for (name, seed) in [("choice", CHOICE_SEED), ("test", TEST_SEED)] {
         type Timed = (&'static str, fn(&Case) -> f64);
@@ -296,7 +296,7 @@ fn equal_steps(_: u32) {
     }
 }
 
-/// What it costs to be told a wrong MTBF, on the paper's cases and on runs ten times as long, for some seeds.
+/// The cost of a wrong MTBF, on the paper's cases and on runs ten times as long, for some seeds.
 fn wrong_mtbf(runs: u32) {
     println!("{runs} runs for each figure; longer than the best plan by, and the standard error:\n");
     println!(

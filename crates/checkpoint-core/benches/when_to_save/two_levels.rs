@@ -1,4 +1,4 @@
-//! What a fast way to save gains, as promised and as simulated.
+//! The gain of a fast way to save, as promised and as simulated.
 
 use ropewalk_checkpoint_core::{AdvisorOptions, Costs, FastLevel, Mtbf, Rehearsal};
 

@@ -2,10 +2,10 @@
 
 use super::save_times::SaveTimes;
 
-/// What copies cost, and the one that is being made.
+/// The cost of copies, and the copy that is being made.
 ///
-/// The program does not wait for a copy, but shares the disk, the network and the processors with it. What that costs is
-/// measured where it is felt: by how much steps are longer while a copy is made than they were before.
+/// The program does not wait for a copy, but shares the disk, the network and the processors with it. The
+/// cost is measured by its effect: by how much steps are longer while a copy is made than they were before.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copies {
     host_mtbf: f64,
@@ -27,8 +27,9 @@ struct UnderWay {
 }
 
 impl Copies {
-    /// Hosts are lost every `host_mtbf` seconds on average. A copy may take `seconds`, until one was measured; `known` are
-    /// earlier ones, with what they cost.
+    /// Hosts are lost every `host_mtbf` seconds on average. A copy is expected to take `seconds` until one is
+    /// measured. `known` has earlier copies: the seconds that each took, and by how many seconds steps were
+    /// longer.
     pub(super) fn new(host_mtbf: f64, seconds: f64, known: &[(f64, f64)]) -> Self {
         let mut copies = Self {
             host_mtbf,
@@ -81,7 +82,7 @@ impl Copies {
         self.share += (share - self.share) / f64::from(self.count + 1);
     }
 
-    /// Whether a copy is being made.
+    /// Returns true if a copy is being made.
     pub(super) fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
@@ -92,7 +93,7 @@ impl Copies {
         self.under_way.is_some_and(|copy| now - copy.since < patience)
     }
 
-    /// What a copy costs the program, in seconds.
+    /// The time that a copy costs the program, in seconds.
     pub(super) fn cost(&self) -> f64 {
         self.times.mean() * self.share.clamp(SHARE_LEAST, 1.0)
     }
@@ -111,7 +112,8 @@ impl Copies {
 /// Until a copy was measured: it sends and writes, and computes nothing.
 const SHARE_AT_FIRST: f64 = 0.1;
 
-/// What is less cannot be told from chance, and is not nothing for those who share the network.
+/// The least share of a copy's time that steps are longer by. A smaller share cannot be told from chance, and
+/// is not nothing for those who share the network.
 const SHARE_LEAST: f64 = 0.01;
 
 /// As many copies count in what is believed.
@@ -127,7 +129,7 @@ const PATIENCE_LEAST: f64 = 60.0;
 mod tests {
     use super::*;
 
-    /// What a copy costs is by how much it makes steps longer, whatever was believed at first.
+    /// The cost of a copy is by how much it makes steps longer, whatever was believed at first.
     #[test]
     fn the_cost_of_copies_is_learned() {
         let mut copies = Copies::new(1e6, 5.0, &[]);
@@ -151,7 +153,7 @@ mod tests {
         );
     }
 
-    /// What a journal knows is known from the start.
+    /// Copies in a journal are known from the start.
     #[test]
     fn earlier_copies_count() {
         let copies = Copies::new(1e6, 5.0, &[(10.0, 3.0); 99]);

@@ -5,10 +5,11 @@ use crate::journal::{History, Totals};
 
 /// The mean time between failures: a belief from before, and the failures since.
 ///
-/// A guess may be wrong by powers of ten, and a guess that is too long costs far more than one that is too short. So the belief is
-/// a mixture: for the guess and for each tenth of the one before it a Gamma distribution of the rate of failures, with the
-/// weight of one failure. Each is ten times less likely than the one before. Failures at a constant rate leave a mixture of
-/// Gamma distributions with other weights, of whose mean rate this is the inverse.
+/// A guess may be wrong by powers of ten, and a guess that is too long costs far more than one that is too
+/// short. So the belief is a mixture of Gamma distributions of the rate of failures: one for the guess, and
+/// one for each tenth of the one before it. Each has the weight of one failure, and is ten times less likely
+/// than the one before. Failures at a constant rate leave a mixture of Gamma distributions with other
+/// weights. The mean time between failures is the inverse of its mean rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Failures {
     told: Mtbf,
@@ -68,8 +69,8 @@ impl Failures {
 }
 
 impl Failures {
-    /// The mean time between failures by which to decide if a save takes so many seconds: until one is seen, it is so short that
-    /// there is a save each hour.
+    /// The mean time between failures by which to decide if a save takes `save` seconds. Until a failure is
+    /// seen, it is so short that there is a save each hour.
     pub(super) fn cautious_mtbf(&self, ran: f64, save: f64) -> f64 {
         let mtbf = self.mtbf(ran);
         if self.count > 0 || matches!(self.told, Mtbf::Known(_)) {
@@ -93,8 +94,8 @@ impl History {
         Failures::new(told, self.totals()).mtbf(0.0)
     }
 
-    /// The one by which it decides if a save takes so many seconds: before the first failure there is a save each hour, unless
-    /// that costs more than a percent.
+    /// The mean time between failures by which an advisor decides if a save takes `save` seconds. Before the
+    /// first failure there is a save each hour, unless that costs more than a percent.
     pub fn cautious_mtbf(&self, told: Mtbf, save: f64) -> f64 {
         Failures::new(told, self.totals()).cautious_mtbf(0.0, save)
     }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use crate::journal::STEPS_MAX;
 
-/// A forecast of the steps to come. The next step is known if it is done again; else it is the long one of a cycle, or as long as
-/// the last one. The rest of the run goes on as the last half of an interval between saves.
+/// A forecast of the steps to come. The next step is known if it is done again; else it is the long one of a
+/// cycle, or as long as the last one. The rest of the run goes on as the last half of an interval between
+/// saves.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Forecast {
     /// The steps since the last save, those that were done before a failure included.
@@ -64,7 +65,7 @@ impl Forecast {
         self.copied = 0;
     }
 
-    /// What was done since the last save will be done again. Says how many steps that are.
+    /// The steps since the last save will be done again. Returns how many they are.
     pub(crate) fn lost(&mut self) -> usize {
         let done = std::mem::take(&mut self.done);
         self.copied = 0;

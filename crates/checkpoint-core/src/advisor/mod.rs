@@ -26,12 +26,13 @@ use save_times::SaveTimes;
 
 /// Says at the end of each step whether to save, and learns from what happens.
 ///
-/// Who drives it tells what happened and when, in seconds of any clock that does not jump: [`step_end`](Self::step_end)
-/// at the end of each step; [`save_begin`](Self::save_begin) and [`save_end`](Self::save_end), or
-/// [`save_failed`](Self::save_failed), around each save, with [`save_copied`](Self::save_copied) between them if the program
-/// goes on while the save is written; after a failure that the process survives
-/// [`failed`](Self::failed), and after each restore [`restored`](Self::restored). If full saves are copied to another host,
-/// [`copy_end`](Self::copy_end) tells when a copy is made. Times that run backwards count as no time. No call allocates.
+/// The caller tells what happened and when, in seconds of any clock that does not jump:
+/// [`step_end`](Self::step_end) at the end of each step; [`save_begin`](Self::save_begin) and
+/// [`save_end`](Self::save_end), or [`save_failed`](Self::save_failed), around each save, with
+/// [`save_copied`](Self::save_copied) between them if the program goes on while the save is written;
+/// [`failed`](Self::failed) after a failure that the process survives, and [`restored`](Self::restored) after
+/// each restore. If full saves are copied to another host, [`copy_end`](Self::copy_end) tells when a copy is
+/// made. Times that run backwards count as no time. No call allocates.
 #[derive(Clone, Debug)]
 pub struct Advisor {
     start: f64,
@@ -70,8 +71,8 @@ struct LevelState {
     times: SaveTimes,
     /// How long after that those protected that were written in the background.
     commits: SaveTimes,
-    /// How long it was since the last save that is as good: for the full level with the fast saves, which it would have to
-    /// make again.
+    /// The time since the last save that is as good, in seconds. For the full level it includes the fast
+    /// saves, which the program would have to make again.
     elapsed: f64,
     steps: u64,
     /// When the save that is under way began.
@@ -180,7 +181,7 @@ impl Advisor {
         self.advice(now)
     }
 
-    /// What to do now, without another step: for programs that hear of something in the middle of one.
+    /// The advice for now, without another step: for programs that hear of something in the middle of one.
     pub fn advice(&self, now: f64) -> Advice {
         let next_step = self.forecast.next();
         let full = |reason| self.full.advice(Level::Full, reason);
@@ -285,9 +286,10 @@ impl Advisor {
         self.level_mut(level).began = Some(self.mark);
     }
 
-    /// The save that began has all it needs, and the program goes on while it is written in the background: only what was until
-    /// now counts as its time. It protects from [`save_end`](Self::save_end) on, and until then no other is advised. Says how
-    /// long the program waited, in seconds.
+    /// The save that began has all it needs, and the program goes on while the save is written in the
+    /// background. Only the time until now counts as the time of the save. It protects from
+    /// [`save_end`](Self::save_end) on, and until then no other is advised. Returns how long the program
+    /// waited, in seconds.
     pub fn save_copied(&mut self, level: Level, now: f64) -> f64 {
         self.mark_to(now);
         let mark = self.mark;
@@ -322,8 +324,9 @@ impl Advisor {
         took
     }
 
-    /// A save is done, and protects from now on. Says how long it took, in seconds: if it was written in the background, from
-    /// [`save_copied`](Self::save_copied) on. Then this may be told in the middle of a step.
+    /// A save is done, and protects from now on. Returns how long it took, in seconds: if it was written in
+    /// the background, from [`save_copied`](Self::save_copied) on. In that case this may be called in the
+    /// middle of a step.
     pub fn save_end(&mut self, level: Level, now: f64) -> f64 {
         let is_background = self.writing.is_some();
         let took = match is_background {
@@ -355,21 +358,21 @@ impl Advisor {
         took + if is_background { wrote } else { 0.0 }
     }
 
-    /// The last full save is copied to another host, and survives the loss of its own from now on. Says how long that took
-    /// and by how much steps were longer meanwhile, both in seconds; nothing if no copy was awaited. May be told in the
-    /// middle of a step.
+    /// The last full save is copied to another host, and survives the loss of its own host from now on.
+    /// Returns how long the copy took and by how much steps were longer meanwhile, both in seconds; `None` if
+    /// no copy was awaited. May be called in the middle of a step.
     pub fn copy_end(&mut self, now: f64) -> Option<(f64, f64)> {
         let made = self.copies.as_mut()?.end(now)?;
         self.reconsider(now.max(self.mark));
         Some(made)
     }
 
-    /// Whether a full save is being copied to another host.
+    /// Returns true if a full save is being copied to another host.
     pub fn is_copying(&self) -> bool {
         self.copies.as_ref().is_some_and(Copies::is_under_way)
     }
 
-    /// Whether a save is being written in the background.
+    /// Returns true if a save is being written in the background.
     pub fn is_writing(&self) -> bool {
         self.writing.is_some()
     }
@@ -408,8 +411,8 @@ impl Advisor {
         self.full.elapsed = self.full_at_fast;
     }
 
-    /// The state of the last save is restored, since the last call or the beginning of the run. Says how long that took,
-    /// in seconds.
+    /// The state of the last save is restored. Returns how long that took, in seconds, since the last call or
+    /// the beginning of the run.
     pub fn restored(&mut self, now: f64) -> f64 {
         let took = self.mark_to(now);
         self.restore = took;
@@ -417,8 +420,8 @@ impl Advisor {
         took
     }
 
-    /// What was restored is not the last save but an older, full one, or the program does something else from now on: what
-    /// is known of its steps does not hold any more.
+    /// An older, full save was restored instead of the last one, or the program does something else from now
+    /// on: the knowledge of its steps does not hold any more.
     pub fn forget_steps(&mut self) {
         self.forecast.forget();
         self.writing = None;

@@ -1,4 +1,4 @@
-//! What an advisor is told, and what it says.
+//! The options of an advisor, and its advice.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::Decision;
 
-/// What an advisor is told at first. All times are in seconds.
+/// The options of an advisor at its start. All times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdvisorOptions {
     /// The mean time between failures.
     pub mtbf: Mtbf,
-    /// How long a save takes, until one was measured. If nobody knows, a save is advised after the first step, to measure
-    /// it: a guess that is too long could make a program that fails often never save.
+    /// The time of a save, until one is measured. If nobody knows, a save is advised after the first step, to
+    /// measure it: a guess that is too long could make a program that fails often never save.
     pub save: Option<f64>,
     /// How long a restore takes, until one was measured.
     pub restore: f64,
@@ -22,9 +22,10 @@ pub struct AdvisorOptions {
     pub steps: Option<u64>,
     /// A second, fast way to save that some failures leave nothing of.
     pub fast: Option<FastLevel>,
-    /// The mean time between losses of a host with all that is on it, if full saves are copied to another host while the
-    /// program goes on: [`copy_end`](super::Advisor::copy_end) tells when that is done. Each full save is then a fast one
-    /// too, and survives such a loss from the end of its copy on; `fast` is not looked at.
+    /// The mean time between losses of a host with all that is on it, if full saves are copied to another
+    /// host while the program goes on: [`copy_end`](super::Advisor::copy_end) tells when that is done. Each
+    /// full save is then a fast one too, and survives such a loss from the end of its copy on; `fast` is
+    /// ignored.
     pub host_mtbf: Option<f64>,
 }
 
@@ -33,8 +34,8 @@ pub struct AdvisorOptions {
 pub enum Mtbf {
     /// Known, in seconds.
     Known(f64),
-    /// To be learned; this number of seconds is a first guess. The guess may be wrong by powers of ten: the first failures tell
-    /// more. A guess that is too short costs less than one that is too long.
+    /// To be learned, with this number of seconds as a first guess. The guess may be wrong by powers of ten:
+    /// the first failures tell more. A guess that is too short costs less than one that is too long.
     Learned(f64),
 }
 
@@ -56,10 +57,10 @@ pub enum Level {
     Full,
 }
 
-/// What to do at the end of a step.
+/// The advice at the end of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Advice {
-    /// Whether to save and why.
+    /// The decision to save or not, and its reason.
     pub decision: Decision,
     /// In which way.
     pub level: Level,

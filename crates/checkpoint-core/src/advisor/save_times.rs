@@ -49,7 +49,7 @@ impl SaveTimes {
         }
     }
 
-    /// Whether any was measured.
+    /// Returns true if any save was measured.
     pub(super) fn is_measured(&self) -> bool {
         self.count > 0
     }
@@ -68,7 +68,8 @@ impl SaveTimes {
 /// One save, or none, says nothing about how they differ.
 const ALONE: f64 = 1.5;
 
-/// What a clock may not be able to measure still costs something.
+/// The shortest time of a save, in seconds: a time that a clock may not be able to measure still costs
+/// something.
 const SHORTEST: f64 = 1e-6;
 
 #[cfg(test)]

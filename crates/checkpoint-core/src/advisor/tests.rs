@@ -24,8 +24,8 @@ fn until_save(advisor: &mut Advisor, now: &mut f64, step: f64) -> (u32, Reason) 
     panic!("no save in 10,000 steps");
 }
 
-/// Without an idea of how long saves take the first is made at once, to measure it, unless the run is over; what a journal
-/// says is an idea.
+/// Without an idea of how long saves take, the first save is made at once, to measure it, unless the run is
+/// over. The times in a journal are an idea.
 #[test]
 fn an_unknown_save_is_measured_first() {
     let unknown = AdvisorOptions {
@@ -95,7 +95,7 @@ fn the_last_save_is_done_before_the_limit() {
     }
 }
 
-/// Whoever hears that the end is near saves at once, if there is time, and once.
+/// An announced end leads to one save at once, if there is time.
 #[test]
 fn an_announced_end_is_answered_by_a_save() {
     let mut advisor = Advisor::new(&options(1e9, 10.0), &History::default(), 0.0);
@@ -162,8 +162,8 @@ fn the_mtbf_is_learned() {
     assert_eq!(learned, history.believed_mtbf(options.mtbf));
 }
 
-/// Until something fails a save is made each hour, unless saves take so long that this costs over a percent; a machine that
-/// is known to be reliable, or has failed, is believed.
+/// Until something fails, a save is made each hour, unless saves take so long that this costs over a percent.
+/// A machine that is known to be reliable, or has failed, is believed.
 #[test]
 fn an_hour_is_the_longest_risk_before_a_failure() {
     let hours = |mtbf, save: f64| {
@@ -262,8 +262,8 @@ fn a_fast_level_that_does_not_pay_is_left_out() {
     assert!((interval / optimal_interval(0.6, 25.0) - 1.0).abs() < 1e-6);
 }
 
-/// What is written in the background costs only what the program waits, nothing else is saved meanwhile, and a failure before
-/// it protects goes back to the save before it.
+/// A save written in the background costs only the time that the program waits. Nothing else is saved
+/// meanwhile, and a failure before it protects goes back to the save before it.
 #[test]
 fn saves_in_the_background_cost_what_the_program_waits() {
     let options = AdvisorOptions {
@@ -460,8 +460,8 @@ fn senseless_times_do_no_harm() {
     }
 }
 
-/// Before any save was measured a notice still leads to one: nothing is lost if it does not fit. A limit that is told later
-/// counts if it is earlier.
+/// A notice leads to a save even before any save was measured: nothing is lost if the save does not fit. A
+/// limit that is told later counts if it is earlier.
 #[test]
 fn a_notice_is_followed_though_nobody_knows_how_long_a_save_takes() {
     let options = AdvisorOptions {

@@ -46,7 +46,7 @@ impl Record {
         format!("{:08x} {text}\n", crc32c::crc32c(text.as_bytes()))
     }
 
-    /// What a line says, without its line feed; nothing if it was cut off or changed.
+    /// Parses a line, without its line feed. `None` if the line was cut off or changed.
     pub fn parse(line: &[u8]) -> Option<Self> {
         if line.len() > LINE_BYTES_MAX {
             return None;

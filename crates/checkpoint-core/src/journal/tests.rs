@@ -1,4 +1,4 @@
-//! What journals say, whole, short, torn and changed.
+//! Tests of journals: whole, short, torn and changed.
 
 use proptest::prelude::*;
 

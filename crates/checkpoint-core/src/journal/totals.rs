@@ -2,7 +2,7 @@
 
 use super::SECONDS_MAX;
 
-/// What happened in starts that are over, and how many saves and restores there were in all.
+/// The sums over starts that are over, and the sums of all saves and restores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// How many seconds the program ran.
@@ -35,7 +35,7 @@ pub struct Failing {
 }
 
 impl Totals {
-    /// What happened since another time, of which these are the totals.
+    /// The sums since an earlier time, of which `before` are the totals.
     pub fn since(&self, before: &Self) -> Self {
         let since = |now: f64, before: f64| (now - before).max(0.0);
         Self {

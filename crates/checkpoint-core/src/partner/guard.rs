@@ -1,4 +1,4 @@
-//! What one host copies, and what it lets go.
+//! The copies that one host makes, and the generations that it lets go.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,12 +13,13 @@ use crate::generation::{Held, KEEP_MIN};
 
 /// Decides for one host, again and again, what it asks, copies and removes.
 ///
-/// Tell it with [`handle_own`](Self::handle_own) what is in the own directory, then take actions with
-/// [`poll`](Self::poll) until there is none. What takes its time is only begun then: tell once what became of each
-/// [`Ask`](Action::Ask) with [`handle_parts`](Self::handle_parts) or [`handle_silence`](Self::handle_silence), and of each
-/// [`Copy`](Action::Copy) with [`handle_copied`](Self::handle_copied) or [`handle_not_copied`](Self::handle_not_copied),
-/// whenever it is known. What is [retired](Action::Retire) is gone before the next call. Then wait for one of these, or
-/// until [`next_deadline`](Self::next_deadline). Times are since any fixed moment.
+/// Tell it with [`handle_own`](Self::handle_own) the parts in the own directory, then take actions with
+/// [`poll`](Self::poll) until there is none. Actions that take time are only begun then: tell once the
+/// outcome of each [`Ask`](Action::Ask) with [`handle_parts`](Self::handle_parts) or
+/// [`handle_silence`](Self::handle_silence), and that of each [`Copy`](Action::Copy) with
+/// [`handle_copied`](Self::handle_copied) or [`handle_not_copied`](Self::handle_not_copied), whenever it is
+/// known. [Retired](Action::Retire) generations have to be gone before the next call. Then wait for one of
+/// these outcomes, or until [`next_deadline`](Self::next_deadline). Times are since any fixed moment.
 #[derive(Clone, Debug)]
 pub struct Guard {
     options: GuardOptions,
@@ -38,7 +39,7 @@ pub struct Guard {
     is_behind_told: bool,
 }
 
-/// What a guard knows from the start.
+/// The facts that a guard knows from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardOptions {
     /// Which of the hosts this one is.
@@ -49,13 +50,14 @@ pub struct GuardOptions {
     pub host_of_rank: Vec<usize>,
     /// The generation that the ranks started from.
     pub base: Option<u64>,
-    /// What is left of what was there before if a host is lost ([`Recovery::fallbacks`](super::Recovery::fallbacks)).
+    /// The older generations that are left if a host is lost
+    /// ([`Recovery::fallbacks`](super::Recovery::fallbacks)).
     pub fallbacks: BTreeSet<u64>,
     /// The number from which on they save. What is between the two, or older, is not copied.
     pub next: u64,
 }
 
-/// What a guard wants done.
+/// An action that a guard wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Ask a host which parts it has. It is not asked again before its answer, or silence, is told.
@@ -87,8 +89,8 @@ pub enum Action {
         /// Which host.
         host: usize,
     },
-    /// A host has not copied for long what the others have. They go on without it, and what is saved now may not outlive
-    /// the loss of a host.
+    /// A host has not copied for long what the others have. The others go on without it, and the saves made
+    /// now may not outlive the loss of a host.
     Behind {
         /// Which host.
         host: usize,
@@ -130,7 +132,7 @@ impl Guard {
         guard
     }
 
-    /// What is in the own directory now.
+    /// The own directory has these parts now.
     pub fn handle_own(&mut self, parts: BTreeSet<Part>) {
         self.own = parts;
         self.protection.learn(self.options.host, &self.own);
@@ -214,7 +216,8 @@ impl Guard {
         Some(Action::Copy { from, part })
     }
 
-    /// A host that is to be asked now. Those that are gone take long to be silent again, and do not keep the others waiting.
+    /// A host that is to be asked now. A host that is gone takes long to be silent again, and does not keep
+    /// the others waiting.
     fn due(&mut self, now: Duration) -> Option<usize> {
         let (gone, there): (Vec<_>, Vec<_>) = self.others.iter_mut().partition(|(_, other)| other.is_gone());
         let due = |others: Vec<(&usize, &mut Other)>| {
@@ -227,7 +230,8 @@ impl Guard {
         due(there).or_else(|| due(gone))
     }
 
-    /// Whether this host waits for others to copy what is pending. If that lasts it goes on as well as it goes.
+    /// Returns true if this host waits for others to copy the pending generations. If that lasts, it goes on
+    /// as well as it can.
     fn is_held(&mut self, now: Duration) -> bool {
         if !self.protection.is_full() {
             self.held = None;
@@ -285,13 +289,16 @@ impl Guard {
         }
     }
 
-    /// The own generations that may go: those older than the newest protected one, but for the protected one before it, and
-    /// most of the others, so that the disk does not fill: fast ones, which are copied only if ranks have started from one, and
-    /// those with copies if these lag far behind. What is pending stays, see [`Protection`], and so do the newest that are
-    /// whole by what all have last said, which are enough if no host is lost. So does what is being copied: it is worth a copy
-    /// only beside what the own ranks have saved.
+    /// The own generations that may go: those older than the newest protected one, except the protected one
+    /// before it, and most of the others, so that the disk does not fill. Of the others go fast ones, which
+    /// are copied only if ranks have started from one, and those with copies if the copies lag far behind.
     ///
-    /// What ranks started from stays until it or something newer is protected, and what is left without one of the hosts too.
+    /// Pending generations stay, see [`Protection`]. So do the newest that are whole by the last answers of
+    /// all hosts: they are enough if no host is lost. The generation that is being copied stays as well: a
+    /// copy is of use only beside the saves of the own ranks.
+    ///
+    /// The generation that ranks started from stays until it or a newer one is protected. So do the
+    /// generations that are left without one of the hosts.
     fn retirement(&self) -> BTreeSet<u64> {
         let protected = self.protection.protected();
         let newest_protected = protected.last().copied();
@@ -338,9 +345,9 @@ impl Guard {
         self.options.host_of_rank.len() as u32
     }
 
-    /// A part of the guarded host's ranks that is not here: of the generation that has precedence, newest first.
-    /// A guard that falls behind then leaves out the same generations as all others that do, so that there are always some
-    /// of which nobody has left out a part.
+    /// A part of the guarded host's ranks that is not here: of the generation that has precedence, newest
+    /// first. A guard that falls behind then leaves out the same generations as all others that do, so that
+    /// there are always some of which nobody has left out a part.
     fn next_copy(&self, now: Duration, is_held: bool) -> Option<(usize, Part)> {
         let from = self.guarded()?;
         let Self { options, .. } = self;
@@ -410,7 +417,7 @@ const ASK_OTHERS_OF_MANY: Duration = Duration::from_millis(20);
 /// After a question without an answer.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether a host that did not answer is back.
+/// The time until a host that is gone is asked again, since it may be back.
 const ASK_GONE: Duration = Duration::from_secs(10);
 
 /// So many hosts are asked at once, and so many that are gone.
@@ -423,13 +430,14 @@ const SILENCES_MAX: u32 = 2;
 const COPY_AGAIN: Duration = Duration::from_secs(1);
 const DOUBLINGS_MAX: u32 = 6;
 
-/// So many of the newest generations that are to be copied are kept beside those that are pending, and of older ones each that has
-/// precedence over all newer.
+/// The number of the newest generations to be copied that are kept beside the pending ones. Of older ones
+/// each is kept that has precedence over all newer ones.
 const NEWEST_KEPT: usize = 4;
 
-/// Which generations come first if there are more than can be copied, the same on all hosts: of those that are copied one in two to
-/// the power of this is at least that, evenly spread, whatever steps their numbers take (multiplicative hashing by the
-/// golden ratio; Knuth, The Art of Computer Programming, volume 3, section 6.4).
+/// The precedence of a generation if there are more than can be copied, the same on all hosts. One in 2^n of
+/// the copied generations has a precedence of at least n, evenly spread, whatever steps their numbers take
+/// (multiplicative hashing by the golden ratio; Knuth, The Art of Computer Programming, volume 3, section
+/// 6.4).
 fn precedence(generation: u64) -> u32 {
     const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
     generation
@@ -458,7 +466,7 @@ mod tests {
         Part::of_two(generation, rank)
     }
 
-    /// What host 1 has: all of its own rank's up to one, and copies of the other's.
+    /// The parts of host 1: all of its own rank's up to `upto`, and copies of the other's.
     fn own(upto: u64, copies: &[u64]) -> BTreeSet<Part> {
         let copies = copies.iter().map(|&generation| part(generation, 0));
         (1..=upto)
@@ -478,8 +486,9 @@ mod tests {
         })
     }
 
-    /// A host copies a generation and is lost with its disk before this one hears of that copy: this one keeps the generation,
-    /// however many it saves until it knows of the loss, for it is whole here and what looks newer is not.
+    /// A host copies a generation and is lost with its disk before this host hears of that copy. This host
+    /// keeps the generation, however many it saves until it knows of the loss: the generation is whole here,
+    /// and those that look newer are not.
     #[test]
     fn what_is_whole_here_stays_when_a_host_falls_silent() {
         let mut guard = guard_of_two();
@@ -519,7 +528,7 @@ mod tests {
         assert_eq!(guard.poll(ms(700)), None);
     }
 
-    /// What was pulled and may be protected stays, however many more the own rank saves.
+    /// Pulled generations that may be protected stay, however many more the own rank saves.
     #[test]
     fn own_saves_do_not_push_out_copies() {
         let mut guard = guard_of_two();
@@ -531,8 +540,8 @@ mod tests {
         assert_eq!(guard.poll(ms(0)), None);
     }
 
-    /// While the other host copies nothing this one pulls no more than it can keep, but not for ever; and at once when the other
-    /// has copied something.
+    /// While the other host copies nothing, this host pulls no more than it can keep, but not for ever. It
+    /// pulls at once when the other has copied something.
     #[test]
     fn a_host_waits_for_one_that_does_not_copy() {
         let theirs = |copied: Option<u64>| -> BTreeSet<Part> {

@@ -1,11 +1,11 @@
 //! Copies of checkpoints on another host, so that the loss of a host costs no more than the work since the last copy.
 //!
-//! The hosts of a job stand in a ring, and each [guards](Guard) the one before it: it asks what that host's ranks have
-//! saved, pulls it, and keeps it in its own directory as if its own ranks had saved it. Saves of the fast
-//! [level](crate::Level) stay where they are: they are for failures that leave the host as it is. When the job starts again,
-//! [`plan_recovery`] takes the newest generation of which every rank's part is whole on any host, and says who has to
-//! fetch what. Nothing of that is in the way of the ranks: a partner that is dead or slow is noticed by the partner's
-//! guard, never by a save.
+//! The hosts of a job stand in a ring, and each [guards](Guard) the one before it: it asks what that host's
+//! ranks have saved, pulls it, and keeps it in its own directory as if its own ranks had saved it. Saves of
+//! the fast [level](crate::Level) stay where they are: they are for failures that leave the host as it is.
+//! When the job starts again, [`plan_recovery`] takes the newest generation of which every rank's part is
+//! whole on any host, and says who has to fetch what. Nothing of that is in the way of the ranks: a partner
+//! that is dead or slow is noticed by the partner's guard, never by a save.
 //!
 //! All of it is decided from what hosts say they have; who asks, pulls and removes is elsewhere.
 
@@ -41,12 +41,12 @@ pub struct Part {
     pub step: u64,
     /// How many ranks saved together.
     pub ranks: u32,
-    /// Whether it is to be copied, which a fast save is not.
+    /// The level of the save: a full one is to be copied, a fast one is not.
     pub level: Level,
 }
 
 impl Part {
-    /// What the rank holds, if it has this part.
+    /// The checkpoint that the rank holds if it has this part.
     pub fn held(&self) -> Held {
         Held {
             generation: self.generation,

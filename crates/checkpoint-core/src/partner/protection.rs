@@ -1,4 +1,4 @@
-//! What no single loss of a host can take any more, and what may still come to that.
+//! Generations that survive the loss of any single host, and generations that may still come to that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,15 @@ use crate::{advisor::Level, generation::KEEP_MIN};
 
 /// Which generations hosts have pulled, as one host knows it by what all have last said, even if they are silent now.
 ///
-/// A host has pulled a generation when it has its own ranks' parts of it and those of the host before it in the ring of all
-/// hosts. What every host has pulled is protected: whichever is lost with its disk, another has its parts. Hosts pull
-/// only what is newer than all that they ever pulled, so a generation that somebody has passed over is never protected;
-/// any other that is pulled here may be so already, which this host has yet to hear, and is pending.
+/// A host has pulled a generation when it has its own ranks' parts of it and those of the host before it in
+/// the ring of all hosts. A generation that every host has pulled is protected: whichever host is lost with
+/// its disk, another has its parts. Hosts pull only generations that are newer than all that they ever
+/// pulled, so a generation that a host has passed over is never protected. Any other generation that is
+/// pulled here may be protected already, which this host has yet to hear, and is pending.
 ///
-/// Nobody removes what is pending, and nobody pulls more while there is much of it, unless that lasts. So what is protected
-/// stays on all hosts, whether they know of it or not, until something newer is, and what a host keeps is bounded.
+/// Nobody removes pending generations, and nobody pulls more while there are many of them, unless that lasts.
+/// So a protected generation stays on all hosts, whether they know of it or not, until a newer one is
+/// protected, and the amount that a host keeps is bounded.
 #[derive(Clone, Debug)]
 pub(super) struct Protection {
     host: usize,
@@ -27,10 +29,10 @@ pub(super) struct Protection {
     pullers: BTreeMap<usize, Puller>,
     ranks: u32,
     next: u64,
-    /// What the own ranks have saved.
+    /// The generations that the own ranks have saved.
     saved: BTreeSet<u64>,
     highest_pulled: Option<u64>,
-    /// What is pulled here and another host has passed over.
+    /// The generations that are pulled here and that another host has passed over.
     passed_over: BTreeSet<u64>,
     /// The newest that are known to be protected.
     protected: BTreeSet<u64>,
@@ -110,8 +112,8 @@ impl Protection {
         &self.protected
     }
 
-    /// What is pulled here and newer than what is known to be protected, and may be so too; of many the oldest, for the others
-    /// were pulled only because nothing had become of these.
+    /// The generations that are pulled here and newer than those known to be protected, and that may be
+    /// protected too. Of many, the oldest: the others were pulled only because nothing had become of these.
     pub(super) fn pending(&self) -> BTreeSet<u64> {
         let open = &self.pulled() - &self.passed_over;
         let newest = self.protected.last();
@@ -119,7 +121,7 @@ impl Protection {
         open.take(PENDING_MAX).collect()
     }
 
-    /// Whether so much is pending that this host waits for others.
+    /// Returns true if so many generations are pending that this host waits for others.
     pub(super) fn is_full(&self) -> bool {
         self.pending().len() == PENDING_MAX
     }
@@ -132,19 +134,19 @@ impl Protection {
         lacking.map(|(&host, _)| host)
     }
 
-    /// Whether this host may pull a generation, if it need not wait.
+    /// Returns true if this host may pull a generation, if it need not wait.
     pub(super) fn lets_in(&self, generation: u64) -> bool {
         Some(generation) > self.highest_pulled
             && (self.own_ranks.is_empty() || self.saved.contains(&generation))
     }
 
-    /// Whether it may have a copy: what was there when the ranks started may, of whatever level it is, since what ranks start
-    /// from is copied.
+    /// Returns true if a part may have a copy. A part that was there when the ranks started may, of whatever
+    /// level it is, since the generation that ranks start from is copied.
     pub(super) fn is_copied(&self, part: &Part) -> bool {
         part.level == Level::Full || part.generation < self.next
     }
 
-    /// What is pulled here.
+    /// The generations that are pulled here.
     fn pulled(&self) -> BTreeSet<u64> {
         let puller = self.pullers.get(&self.host);
         puller.map_or_else(BTreeSet::new, |puller| puller.pulled.clone())

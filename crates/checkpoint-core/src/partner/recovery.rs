@@ -1,4 +1,4 @@
-//! What to start from when the parts of ranks lie on several hosts.
+//! The choice of a generation to start from when the parts of ranks lie on several hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use super::{Inventory, Part, whole::whole_on};
 use crate::generation::{Choice, Holdings, choose};
 
-/// What each host has to do before the ranks start.
+/// The plan of the work that each host has to do before the ranks start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// What the ranks start from.
+    /// The choice of the generation that the ranks start from.
     pub choice: Choice,
     /// Parts that are not where their ranks will run.
     pub fetches: Vec<Fetch>,
-    /// For each host the newest generation that is whole without it when all is fetched: what is left if it is lost before
-    /// anything is copied anew.
+    /// For each host, the newest generation that is whole without it when all is fetched. This generation is
+    /// left if the host is lost before anything is copied anew.
     pub fallbacks: BTreeSet<u64>,
 }
 
@@ -102,7 +102,7 @@ fn fallbacks(inventories: &[Inventory], fetches: &[Fetch], ranks: u32, newest: u
     fallbacks
 }
 
-/// What each rank has on any host.
+/// The holdings of each rank, on any host.
 fn holdings(inventories: &[Inventory], ranks: usize) -> Vec<Holdings> {
     let mut of_ranks = vec![Holdings::default(); ranks];
     for inventory in inventories {
@@ -130,8 +130,8 @@ fn holdings(inventories: &[Inventory], ranks: usize) -> Vec<Holdings> {
     of_ranks
 }
 
-/// So many numbers are passed over at each start: a host that is lost may have used some of which nobody knows, and what it
-/// has must not be taken for a part of what is saved later, should it come back.
+/// The number of generation numbers that are passed over at each start. A lost host may have used some of
+/// which nobody knows. Should it come back, its parts must not be taken for parts of a later save.
 pub const NUMBERS_LEFT_OUT: u64 = 1000;
 
 #[cfg(test)]
@@ -176,7 +176,8 @@ mod tests {
         assert!(recovery.fetches.is_empty());
     }
 
-    /// What is older than what the job starts from, but does not need some host, is there if that one is lost at once.
+    /// A generation that is older than the one that the job starts from, but does not need some host, is
+    /// there if that host is lost at once.
     #[test]
     fn what_is_left_without_a_host_is_known() {
         let (zero, one) = (|generation| part(generation, 0), |generation| part(generation, 1));

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// The host that copies what a host's ranks save: the next one of the ring that is not gone, never itself. Nobody if it is
-/// alone.
+/// The host that copies the saves of a host's ranks: the next one of the ring that is not gone, never itself.
+/// `None` if it is alone.
 pub fn partner_of(host: usize, hosts: usize, gone: &BTreeSet<usize>) -> Option<usize> {
     (1..hosts)
         .map(|distance| (host + distance) % hosts)
@@ -17,8 +17,8 @@ pub fn guarded_by(host: usize, hosts: usize, gone: &BTreeSet<usize>) -> Option<u
         .find(|other| !gone.contains(other))
 }
 
-/// The hosts that stand outside of the ring, since no rank saves there. If only one host has ranks the next one copies what they
-/// save.
+/// The hosts that stand outside of the ring, since no rank saves there. If only one host has ranks, the next
+/// one is in the ring and copies their saves.
 pub(super) fn without_ranks(hosts: usize, host_of_rank: &[usize]) -> BTreeSet<usize> {
     let with_ranks: BTreeSet<usize> = host_of_rank.iter().copied().collect();
     let mut without: BTreeSet<usize> = (0..hosts).filter(|host| !with_ranks.contains(host)).collect();
@@ -43,8 +43,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever is gone, each of the others has a partner that is another one of them, guards whom it is the partner of,
-        /// and no two have the same.
+        /// With any hosts gone, each of the others has a partner that is another one of them, and guards the
+        /// host whose partner it is. No two have the same partner.
         #[test]
         fn everybody_has_a_partner_of_its_own(hosts in 1usize..20, gone in proptest::collection::btree_set(0usize..20, 0..20)) {
             let alive: Vec<usize> = (0..hosts).filter(|host| !gone.contains(host)).collect();

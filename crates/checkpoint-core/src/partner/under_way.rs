@@ -1,4 +1,4 @@
-//! What a guard does while a copy or an answer is under way.
+//! Tests of a guard while a copy or an answer is under way.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -58,8 +58,8 @@ fn old_generations_go_while_one_is_copied() {
     assert!(matches!(next, Some(Action::Copy { .. })), "{next:?}");
 }
 
-/// Hosts from which no answer comes keep nobody waiting: the others are asked, copied from and told of, and who was asked is not
-/// asked again before that has come to an end.
+/// Hosts from which no answer comes keep nobody waiting: the others are asked, copied from and told of. A
+/// host that was asked is not asked again before that question has come to an end.
 #[test]
 fn silent_hosts_keep_nobody_waiting() {
     let mut guard = guard_of_first(200);

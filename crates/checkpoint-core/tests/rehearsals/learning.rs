@@ -1,4 +1,4 @@
-//! What it costs to be told a wrong mean time between failures.
+//! The cost of a wrong guess of the mean time between failures.
 
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64;

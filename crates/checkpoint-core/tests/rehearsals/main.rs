@@ -14,8 +14,8 @@ fn cavity() -> Vec<f64> {
     cavity.steps
 }
 
-/// The mean of many runs in virtual time is what the sum over the plan says, also if saves are written in the background, and
-/// for plans whose saves wait for each other or come too late.
+/// The mean of many runs in virtual time is the sum over the plan, also if saves are written in the
+/// background, and for plans whose saves wait for each other or come too late.
 #[test]
 fn expected_times_come_true() {
     let steps = cavity();
@@ -64,8 +64,8 @@ fn saves_in_the_background_are_learned() {
     }
 }
 
-/// An advisor whose guess of the MTBF is wrong by ten loses at most three percent of a run as long as the paper's, and eight
-/// tenths of a percent of one ten times as long. `cargo bench` says so of more runs.
+/// An advisor whose guess of the MTBF is wrong by ten loses at most three percent of a run as long as the
+/// paper's, and eight tenths of a percent of one ten times as long. `cargo bench` says so of more runs.
 #[test]
 fn a_wrong_mtbf_is_learned() {
     for (times, runs, most) in [(1, 600, 0.03), (10, 100, 0.008)] {

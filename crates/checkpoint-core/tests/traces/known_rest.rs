@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use ropewalk_checkpoint_core::{Costs, Decision, Moment, Policy, Rate};
 
-/// The default rule for one run, told in truth what is left of it, and not what is left if all steps take as long as the last.
+/// The default rule for one run. It is told the true rest of the run, not the rest if all steps take as long
+/// as the last.
 #[derive(Debug)]
 pub(crate) struct KnownRest<'a> {
     steps: &'a [f64],

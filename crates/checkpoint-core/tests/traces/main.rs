@@ -21,8 +21,8 @@ fn best(costs: &Costs, steps: &[f64]) -> f64 {
     Plan::best(costs, steps).expected_time(costs, steps)
 }
 
-/// For each of the paper's cases the expected time of the best plan, of the paper's rule, and of the best fixed number of
-/// steps, as found before for other noise.
+/// For each of the paper's cases, the expected time of the best plan, of the paper's rule, and of the best
+/// fixed number of steps, as found before for other noise.
 const FOUND_BEFORE: [[f64; 3]; 5] = [
     [275.40, 277.76, 279.45],
     [253.87, 254.99, 256.94],
@@ -129,8 +129,8 @@ fn the_default_is_near_the_best_on_random_traces() {
     assert!(known.paper < 1.5e-3 && known.worse <= all / 1000, "{known:?}");
 }
 
-/// On families of runs that no rule was made for the default loses less than 0.08 % on average, and less than 2 % unless a single
-/// step of two intervals and more comes unforeseen.
+/// On families of runs that no rule was made for, the default loses less than 0.08 % on average, and less
+/// than 2 % unless a single step of two intervals and more comes unforeseen.
 #[test]
 fn the_default_is_near_the_best_beyond_its_family() {
     for seed in [CHOICE_SEED, TEST_SEED] {

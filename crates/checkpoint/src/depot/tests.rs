@@ -12,8 +12,8 @@ fn store(directory: &Path, in_place: Option<&Path>) -> Store {
     Store::open(options).unwrap()
 }
 
-/// Generations whose files stay in place have a file in common. While the newer one comes the older one is whole, until it is
-/// removed, and leaves that file.
+/// Generations whose files stay in place have a file in common. While the newer one comes the older one is
+/// whole, until it is removed, and leaves that file.
 #[test]
 fn an_older_generation_leaves_the_files_of_one_that_comes() {
     let folder = TempDir::new().unwrap();
@@ -56,7 +56,8 @@ fn an_older_generation_leaves_the_files_of_one_that_comes() {
     assert_eq!(generations, [2]);
 }
 
-/// What cannot be read may be there: then nothing is said of what is. What is no manifest is not there.
+/// A manifest that cannot be read may be there: then `parts` fails. A file that is no manifest does not
+/// count.
 #[test]
 fn what_cannot_be_read_is_not_taken_for_gone() {
     let folder = TempDir::new().unwrap();
@@ -137,7 +138,7 @@ fn what_may_be_listed_elsewhere_stays() {
     assert_eq!(depot.inventory().unwrap().parts.len(), 1);
 }
 
-/// What a copy that was never made would have had keeps nothing of a generation in place that is put aside.
+/// The list of a copy that was never made keeps no files in place of a generation that is put aside.
 #[test]
 fn a_copy_on_its_way_keeps_nothing_from_quarantine() {
     let folder = TempDir::new().unwrap();

@@ -20,7 +20,7 @@ impl Wake for Unpark {
     }
 }
 
-/// What a future gives that has a deadline of its own.
+/// Waits for the output of a future that has a deadline of its own.
 pub(super) fn wait_for<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = waker();

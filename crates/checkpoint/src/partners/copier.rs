@@ -1,4 +1,4 @@
-//! What one host has from others: parts of checkpoints, and the journal.
+//! Copying from other hosts: parts of checkpoints, and the journal.
 
 use std::{
     ffi::OsStr,
@@ -31,7 +31,7 @@ pub(super) struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    /// What a host has by its manifests, when it answers.
+    /// Asks a host for the parts that it has by its manifests, and returns the pending call.
     pub(super) fn ask(&self, host: usize) -> HandleCall<Stock> {
         self.handle
             .call::<Listing>(&self.addresses[host], (), ASK_TIMEOUT)

@@ -67,10 +67,10 @@ pub(super) fn run(
     })
 }
 
-/// What the thread that copies is told: from which host, and what.
+/// An order to the thread that copies: the host to copy from, and the part.
 type Order = (usize, Part);
 
-/// What it tells.
+/// A report of that thread.
 enum Ended {
     Copy(Order, Result<(), PartnerError>),
     /// The journal of the job could not be copied.
@@ -132,7 +132,7 @@ impl Questions {
         }
     }
 
-    /// What has come of questions: nothing from a host that has answered with an error, or not in time.
+    /// The answers to questions: `None` from a host that has answered with an error, or not in time.
     fn take_answers(&mut self) -> Vec<(usize, Option<Stock>)> {
         self.poll();
         mem::take(&mut self.answers)
@@ -162,7 +162,7 @@ struct Guarding<'a> {
     questions: Questions,
     /// Parts whose copy has failed.
     failing: BTreeSet<Part>,
-    /// Whether the own directory could not be read the last time.
+    /// True if the own directory could not be read the last time.
     is_unlisted: bool,
 }
 

@@ -35,8 +35,8 @@ pub(super) fn best_of(hosts: &[Option<Knowledge>], home: usize) -> Option<usize>
     Some(if known(home) >= known(best) { home } else { best })
 }
 
-/// What a host knows of a job: by its journal, or by its copy of another host's, whichever knows more. Nothing if it has
-/// neither.
+/// The history of a job that a host knows: from its journal, or from its copy of another host's, whichever
+/// knows more. `None` if it has neither.
 ///
 /// # Errors
 /// If one of them cannot be read.
@@ -63,8 +63,8 @@ pub(super) fn keep_copy(directory: &Path, text: &[u8]) -> io::Result<()> {
     JournalFile::replace(&copy_path(directory), &History::read(text))
 }
 
-/// Goes on with a journal from elsewhere, if it knows more than the own. What only the own knows is which hosts were lost:
-/// a supervisor wrote that. Says whether it did.
+/// Goes on with a journal from elsewhere, if it knows more than the own. The losses of hosts that only the
+/// own knows, as a supervisor wrote them, are added to it. Returns true if it goes on with the other journal.
 pub(super) fn go_on_with(directory: &Path, text: &[u8]) -> io::Result<bool> {
     let path = directory.join(JOURNAL);
     let mut history = History::read(text);
@@ -103,7 +103,8 @@ mod tests {
         [vec![Record::Start { start: 1 }], vec![saved; count]].concat()
     }
 
-    /// What knows of more saves is newer, then what ran longer, and nobody fetches what is as good.
+    /// The journal that knows of more saves is newer, then the one that ran longer. A host that has one as
+    /// good fetches none.
     #[test]
     fn the_best_journal_is_found() {
         let knows = |saves, ran| Some(Knowledge { saves, ran });

@@ -54,7 +54,7 @@ pub enum PartnerError {
     NotFetched {
         /// The generation.
         generation: u64,
-        /// What the first of them says.
+        /// The reason that the first of these hosts gives.
         why: String,
     },
     /// The own directory cannot be used.

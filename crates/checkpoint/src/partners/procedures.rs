@@ -1,4 +1,4 @@
-//! What hosts ask of each other.
+//! The procedures that hosts call on each other.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ impl Procedure for TakeStock {
     type Output = Stock;
 }
 
-/// What a host has, and below which folder files in place are.
+/// The inventory of a host, and the folder below which its files in place are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Stock {
     pub(super) inventory: Inventory,
@@ -30,7 +30,7 @@ pub(super) struct Stock {
     pub(super) journal: Option<Knowledge>,
 }
 
-/// What a host has by its manifests, as of a moment ago.
+/// The parts that a host has by its manifests, as of a moment ago.
 pub(super) struct Listing;
 
 impl Procedure for Listing {
@@ -39,7 +39,7 @@ impl Procedure for Listing {
     type Output = Stock;
 }
 
-/// What a host knows of the job, as a journal; empty if that is nothing.
+/// The history of the job that a host knows, as the text of a journal; empty if it knows none.
 pub(super) struct ReadJournal;
 
 impl Procedure for ReadJournal {
@@ -70,7 +70,7 @@ impl Procedure for ReadPiece {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Piece {
     pub(super) part: Part,
-    /// Whether the file is in the folder of the generation.
+    /// True if the file is in the folder of the generation.
     pub(super) is_inside: bool,
     pub(super) path: Vec<u8>,
     pub(super) offset: u64,
@@ -91,7 +91,7 @@ impl Procedure for Recover {
     type Output = Recovered;
 }
 
-/// What a host has to do before the ranks start.
+/// The work of a host before the ranks start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Orders {
     pub(super) choice: Choice,
@@ -101,12 +101,12 @@ pub(super) struct Orders {
     pub(super) journal: Option<(usize, usize)>,
 }
 
-/// What a host has done.
+/// The result of these orders on a host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Recovered {
     pub(super) quarantined: Vec<String>,
     pub(super) stuck: Vec<String>,
-    /// What it could not fetch, and why; nothing was put aside then.
+    /// The error of a fetch that failed, if one did; nothing was put aside then.
     pub(super) missing: Option<String>,
 }
 
@@ -119,7 +119,7 @@ impl Procedure for Begin {
     type Output = ();
 }
 
-/// What the ranks start from, and with which number they go on.
+/// The generation that the ranks start from, and the number with which they go on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Beginning {
     pub(super) base: Option<u64>,

@@ -51,14 +51,14 @@ pub struct Service {
     driver: Driver,
 }
 
-/// What the service of a host is told.
+/// The options of the service of a host.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
     /// The directory of the job's checkpoints on this host.
     pub directory: PathBuf,
     /// Which of the hosts this is.
     pub host: usize,
-    /// What the hosts are called, in their order.
+    /// The names of the hosts, in their order.
     pub names: Vec<String>,
     /// On which host each rank will run.
     pub host_of_rank: Vec<usize>,
@@ -68,7 +68,7 @@ pub struct ServiceOptions {
     pub restarts_max: u32,
 }
 
-/// What a job starts from.
+/// The generation that a job starts from, and the outcome of the recovery.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// The generation and its step; nothing if the job starts from its beginning.
@@ -79,15 +79,17 @@ pub struct Report {
     pub root: Option<PathBuf>,
     /// How many parts were fetched from other hosts.
     pub fetched: usize,
-    /// What was put aside: on which host, and where it is now.
+    /// The parts that were put aside: the host, and the path where each is now.
     pub quarantined: Vec<(usize, String)>,
-    /// What could not be put aside, and why.
+    /// The failures to put a part aside, and other errors that do not prevent the start: the host, and the
+    /// reason.
     pub stuck: Vec<(usize, String)>,
-    /// What happened before this start, by the journal that the job goes on with; nothing if its host does not tell.
+    /// The totals before this start, by the journal that the job goes on with; `None` if its host does not
+    /// tell.
     pub before: Option<Totals>,
 }
 
-/// What handlers and the own threads share.
+/// The state that the handlers and the service's own threads share.
 #[derive(Debug)]
 struct Shared {
     depot: Mutex<Depot>,
@@ -97,7 +99,7 @@ struct Shared {
     addresses: Mutex<Vec<Address>>,
 }
 
-/// What takes too long for the thread that answers.
+/// A request that takes too long for the thread that answers.
 enum Task {
     TakeStock(Responder<Stock>),
     Recover(Orders, Responder<Recovered>),
@@ -204,7 +206,7 @@ impl Service {
         Err(PartnerError::NotFetched { generation, why })
     }
 
-    /// What the journal says that a host goes on with, all starts before this one being over.
+    /// The totals of the journal that a host goes on with, all starts before this one being over.
     fn before(&self, addresses: &[Address], writer: usize) -> Option<Totals> {
         let address = addresses.get(writer)?;
         let text = self
@@ -218,8 +220,9 @@ impl Service {
         Some(*history.totals())
     }
 
-    /// Waits until host 0 has let all begin, and then copies what another host's ranks save, and removes what is old, until
-    /// the process ends. `say` is told what a user should know; `newest` of each newer generation that all ranks have.
+    /// Waits until host 0 has let all begin. Then copies the saves of another host's ranks, and removes old
+    /// generations, until the process ends. `say` is told what a user should know; `newest` of each newer
+    /// generation that all ranks have.
     ///
     /// # Errors
     /// If host 0 does not let this one begin in time.

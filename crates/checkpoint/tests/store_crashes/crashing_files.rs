@@ -13,7 +13,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use ropewalk_checkpoint::{Entry, EntryKind, Files};
 
-/// What of the changes that nobody waited for is on the disk after a crash.
+/// The unsynced changes that are on the disk after a crash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Loss {
     /// All: only the process was killed.
@@ -41,7 +41,7 @@ struct Disk {
     pending: Vec<Vec<NameChange>>,
     changes: u64,
     crash_at: u64,
-    /// What every write gets, as on a full disk.
+    /// True if every write fails, as on a full disk.
     full: bool,
     /// After so many more one fails.
     syncs: u64,
@@ -115,7 +115,7 @@ impl CrashingFiles {
         }
     }
 
-    /// What is found after the machine has started again.
+    /// The files that are found after the machine has started again.
     pub(crate) fn after_crash(&self, loss: Loss) -> Self {
         let mut disk = self.0.borrow().clone();
         let mut random = Pcg64::seed_from_u64(match loss {

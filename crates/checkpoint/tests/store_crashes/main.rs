@@ -21,7 +21,7 @@ struct Program {
     in_place: bool,
 }
 
-/// What a program has got to.
+/// The progress of a program.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     /// The last step that all ranks have committed.
@@ -105,7 +105,7 @@ impl Program {
         [folder.join("pressure"), folder.join("uniform/time")]
     }
 
-    /// What is restored is one step, whole, on all ranks, and none older than what was committed.
+    /// Checks that one step is restored, whole, on all ranks, and none older than the last committed one.
     fn check(self, files: &CrashingFiles, restored: &[Restored], progress: Progress, how: &str) {
         let steps: Vec<_> = restored
             .iter()
@@ -309,7 +309,8 @@ fn a_full_disk_costs_one_save() {
     program.check(&files, &restored, progress, "after a full disk");
 }
 
-/// A save that could not be brought to the disk leaves nothing, unless others may have seen it: then it stays, and is whole.
+/// A save that could not be brought to the disk leaves nothing, unless others may have seen it: then it
+/// stays, and is whole.
 #[test]
 fn what_others_may_have_seen_is_not_taken_back() {
     let mut left = 0;
@@ -335,7 +336,8 @@ fn what_others_may_have_seen_is_not_taken_back() {
     assert_eq!(left, 1, "the last sync comes after the rename");
 }
 
-/// A flipped bit, an empty file, a missing file, a manifest cut short: each is seen, and the generation before is taken.
+/// A flipped bit, an empty file, a missing file, a manifest cut short: each is seen, and the generation
+/// before is taken.
 #[test]
 fn damage_is_seen() {
     for program in PROGRAMS {

@@ -27,8 +27,8 @@ pub(super) struct Summary {
 }
 
 impl Application {
-    /// Finds the executable. If cargo runs this command, it builds the executable first: `cargo run` builds the one that
-    /// it runs and no other.
+    /// Finds the executable. If cargo runs this command, it builds the executable first: `cargo run` builds
+    /// the one that it runs and no other.
     ///
     /// # Errors
     /// If there is none.

@@ -24,7 +24,7 @@ use ropewalk_bench::output::print;
 
 use super::output_file::OutputFile;
 
-/// What `ropewalk demo` is told.
+/// The arguments of `ropewalk demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Varies the survey, and who is killed.

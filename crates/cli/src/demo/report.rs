@@ -11,7 +11,7 @@ use super::{
     watched_run::WatchedRun,
 };
 
-/// What the report tells.
+/// The contents of the report.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     pub(super) seed: u64,

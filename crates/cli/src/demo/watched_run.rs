@@ -20,7 +20,7 @@ use super::{
 };
 use crate::watcher::Watcher;
 
-/// What was seen of a run.
+/// The observations of a run.
 #[derive(Debug)]
 pub(super) struct WatchedRun {
     pub(super) summary: Summary,
@@ -126,7 +126,7 @@ impl WatchedRun {
     }
 }
 
-/// What is collected while a run goes on.
+/// The observations that are collected while a run goes on.
 #[derive(Default)]
 struct Seen {
     /// Who is killed as soon as the reduction has begun.

@@ -1,4 +1,4 @@
-//! What the operating system offers, found out by trying.
+//! The features that the operating system offers, found out by trying.
 
 use std::{
     fs, io,
@@ -24,11 +24,11 @@ use serde::Serialize;
 pub(super) struct Probe {
     pub(super) name: &'static str,
     pub(super) usable: bool,
-    /// What was found, or why it is not usable.
+    /// The result of the trial, or the reason why the feature is not usable.
     pub(super) found: String,
 }
 
-/// What is found, or why it is not usable.
+/// A trial of a feature. It returns its result, or the reason why the feature is not usable.
 type Trial = fn() -> anyhow::Result<String>;
 
 /// Tries everything.

@@ -1,4 +1,4 @@
-//! What can carry calls here, as endpoints say that are made to ask them.
+//! The providers that can carry calls on this host, found out by making endpoints.
 
 use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_rpc::{EndpointOptions, Identity, JobKey, Role, Transports};

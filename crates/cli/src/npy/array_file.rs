@@ -60,7 +60,7 @@ impl ArrayFile {
         })
     }
 
-    /// What the file says about its elements.
+    /// The header, which describes the elements.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -115,7 +115,7 @@ pub fn write_array(mut writer: impl Write, header: &Header, elements: &[u8]) -> 
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ArrayFileError {
-    /// What the file begins with is not understood.
+    /// The header at the beginning of the file is not understood.
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// The system does not let us.

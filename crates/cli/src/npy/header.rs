@@ -1,4 +1,4 @@
-//! What stands before the elements.
+//! The header of an array file, which stands before the elements.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::ElementType;
 
-/// What an array file says about its elements.
+/// The header of an array file: the type, the byte order and the index order of its elements, and its shape.
 ///
 /// ```
 /// use ropewalk_cli::npy::{ElementType, Header};
@@ -116,12 +116,12 @@ impl Header {
         self.element
     }
 
-    /// Whether the bytes of an element stand in this machine's order.
+    /// Returns true if the bytes of an element stand in this machine's order.
     pub fn is_native(&self) -> bool {
         self.element.size() == 1 || self.big_endian == cfg!(target_endian = "big")
     }
 
-    /// Whether the first index runs fastest; otherwise the last one does.
+    /// Returns true if the first index runs fastest, false if the last one does.
     pub fn fortran_order(&self) -> bool {
         self.fortran_order
     }
@@ -163,7 +163,7 @@ pub enum HeaderError {
          two f32 or f64 can be reduced"
     )]
     Element {
-        /// What the header says they are.
+        /// The element type as the header describes it.
         descr: String,
     },
     /// It does not begin as an array file does.
@@ -172,7 +172,7 @@ pub enum HeaderError {
     /// The header text is not what NumPy writes.
     #[error("its header is damaged: {problem}")]
     Malformed {
-        /// What is wrong with it.
+        /// The defect.
         problem: &'static str,
     },
     /// The header is longer than any that describes plain numbers.
@@ -199,8 +199,8 @@ pub enum HeaderError {
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Whether an array can have this shape: numbers of elements and bytes must not overflow, even where a
-/// dimension of length 0 makes the product 0.
+/// Returns true if an array can have this shape: numbers of elements and bytes must not overflow, even where
+/// a dimension of length 0 makes the product 0.
 fn is_possible(element: ElementType, shape: &[u64]) -> bool {
     let bytes = (shape.iter().filter(|&&length| length != 0))
         .try_fold(element.size() as u64, |product, &length| {
@@ -257,7 +257,7 @@ fn malformed(problem: &'static str) -> HeaderError {
     HeaderError::Malformed { problem }
 }
 
-/// What is still to be read of a Python literal; only the parts of the language that NumPy writes.
+/// The unread rest of a Python literal. Only the parts of the language that NumPy writes are understood.
 struct Literal<'a> {
     rest: &'a str,
 }
@@ -386,7 +386,8 @@ mod tests {
         Header::parse(&file(1, text)).map(|(header, _)| header)
     }
 
-    /// What NumPy 1.24 writes for `np.save(f, np.zeros((3, 4), "<f4"))`, byte for byte.
+    /// The header equals, byte for byte, the one that NumPy 1.24 writes for
+    /// `np.save(f, np.zeros((3, 4), "<f4"))`.
     #[test]
     fn writes_what_numpy_writes() {
         let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }";
@@ -417,7 +418,7 @@ mod tests {
         }
     }
 
-    /// What cannot be read is refused with its reason.
+    /// A header that cannot be read is refused with the reason.
     #[test]
     fn refuses_what_it_cannot_read() {
         assert_eq!(Header::parse(b"PK\x03\x04"), Err(HeaderError::Magic));

@@ -67,8 +67,8 @@ impl Place {
 /// The end of a chain of symbolic links.
 enum Followed {
     Path(PathBuf),
-    /// A link that the system makes for an open file, which may have no name. The number is that of a descriptor of this
-    /// process, or none.
+    /// A link that the system makes for an open file, which may have no name. The number is that of a
+    /// descriptor of this process, or none.
     Descriptor(i32),
 }
 

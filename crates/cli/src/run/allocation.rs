@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// How long Slurm lets the allocation live from now on; nothing outside of one, or if it has no limit, or does not answer soon.
-/// Newer versions tell it in a variable, others are asked once.
+/// How long Slurm lets the allocation live from now on; nothing outside of one, or if it has no limit, or
+/// does not answer soon. Newer versions tell it in a variable, others are asked once.
 pub(super) fn time_left() -> Option<Duration> {
     let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let job = variable("SLURM_JOB_ID")?;

@@ -30,8 +30,8 @@ pub(super) struct Console {
     failure: Option<io::Error>,
 }
 
-/// Ends a piece of a line that is too long to wait for its end, where another rank has something to say meanwhile. The next
-/// piece begins with the same.
+/// Ends a piece of a line that is too long to wait for its end, where another rank has something to say
+/// meanwhile. The next piece begins with the same.
 const CUT: &[u8] = b"[...]";
 
 impl Console {
@@ -116,7 +116,7 @@ impl Console {
         Ok(())
     }
 
-    /// Whether all that was written, be it to a terminal or not, ended with a line's end.
+    /// Returns true if all that was written, be it to a terminal or not, ended with a line's end.
     pub(super) fn is_at_line_start(&self) -> bool {
         self.unfinished.iter().all(Option::is_none)
     }
@@ -170,8 +170,8 @@ pub(super) const SIGPIPE: i32 = 13;
 mod tests {
     use super::*;
 
-    /// A line that is too long comes in pieces; both ends of a cut are marked if another rank's line is between them, and
-    /// neither if none is.
+    /// A line that is too long comes in pieces; both ends of a cut are marked if another rank's line is
+    /// between them, and neither if none is.
     #[test]
     fn cuts_are_marked() {
         let long = vec![b'x'; OUTPUT_LINE_SIZE_MAX + 1];

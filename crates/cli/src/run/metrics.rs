@@ -1,4 +1,4 @@
-//! What Prometheus reads of a job.
+//! The metrics of a job in the form that Prometheus reads.
 
 use std::{fmt, time::Duration};
 
@@ -141,7 +141,7 @@ mod tests {
 
     use super::{super::saving::Saving, *};
 
-    /// What happened is what the text says, in the form that Prometheus reads.
+    /// The text tells the events of the record, in the form that Prometheus reads.
     #[test]
     fn the_text_tells_the_record() {
         let mut record = Record::default();

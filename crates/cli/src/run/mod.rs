@@ -51,7 +51,7 @@ use saving::SavingWatch;
 
 use crate::watcher::Watcher;
 
-/// What `ropewalk run` is told.
+/// The arguments of `ropewalk run`.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
@@ -103,8 +103,8 @@ impl Arguments {
     }
 }
 
-/// Reads a command whose words are the lines of `bytes` up to an empty one. The rest stands in every file that they name,
-/// and, without its first byte, whose bits say which there are, in variables.
+/// Reads a command whose words are the lines of `bytes` up to an empty one. The rest stands in every file
+/// that they name, and, without its first byte, whose bits say which there are, in variables.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn fuzz_command_line(bytes: &[u8]) {
     use std::os::unix::ffi::OsStringExt;

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::watcher::Watcher;
 
-/// What is watched, if anything is.
+/// The observation of a job for its metrics and its report, if anybody asked for one of them.
 pub(super) struct Observer {
     /// `None` if nobody asked.
     record: Option<Arc<Mutex<Record>>>,

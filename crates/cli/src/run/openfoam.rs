@@ -116,7 +116,7 @@ impl BetweenAttempts for CaseKeeper {
     }
 }
 
-/// Whether ranks share cores, as far as that can be known from here.
+/// Returns true if ranks share cores, as far as that can be known from here.
 fn is_crowded(spec: &JobSpec) -> bool {
     let room = match &spec.hosts[..] {
         [] => thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64),
@@ -125,12 +125,12 @@ fn is_crowded(spec: &JobSpec) -> bool {
     u64::from(spec.ranks) > room
 }
 
-/// Whether somebody has set a variable of the ranks, whom we do not overrule.
+/// Returns true if somebody has set a variable of the ranks. Such a value is not overruled.
 fn is_set(spec: &JobSpec, name: &str) -> bool {
     env::var_os(name).is_some() || spec.environment.iter().any(|(set, _)| set == name)
 }
 
-/// What Open MPI is told by this: give way while a message is awaited.
+/// The variable that makes Open MPI give way while a message is awaited.
 const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
 
 /// The folder of the case: the one after `-case`, or where the job runs.

@@ -1,4 +1,4 @@
-//! What stands before lines of output, and in the names of files for it.
+//! Patterns for the prefixes of output lines, and for the names of output files.
 
 /// Text in which `%r` stands for the rank, `%h` for its host and `%%` for `%`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ pub(super) struct Progress {
     counts: Counts,
 }
 
-/// What the line says.
+/// The values that the line shows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     agents: u32,
@@ -37,7 +37,7 @@ struct Counts {
     saving: Option<Saving>,
 }
 
-/// Whether the line stands on the terminal. Standard error is one for the whole process.
+/// True if the line stands on the terminal. Standard error is one for the whole process.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 
 impl Progress {

@@ -1,4 +1,4 @@
-//! What is remembered of a job for its report and its metrics.
+//! The record of a job, for its report and its metrics.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +8,7 @@ use ropewalk_names::Rank;
 
 use super::saving::Saving;
 
-/// What happened in a job and when, in bounded memory. Times are since the start of the launcher.
+/// The events of a job and their times, in bounded memory. Times are since the start of the launcher.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     /// Every process, in the order of their starts.

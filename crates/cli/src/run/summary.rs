@@ -1,4 +1,4 @@
-//! What saving cost a job, and what it would have cost at fixed periods.
+//! The cost of the saves of a job, and their expected cost at fixed periods.
 
 use std::{fmt::Write, path::PathBuf, time::Duration};
 
@@ -110,8 +110,8 @@ impl Summary {
         .ok()
     }
 
-    /// Saves, restores and lost work as a part of the computing that was not lost: what [`Costs::overhead`] counts. `None` if no
-    /// computing was left, but for rounding.
+    /// Saves, restores and lost work as a part of the computing that was not lost: what [`Costs::overhead`]
+    /// counts. `None` if no computing was left, but for rounding.
     fn measured_overhead(&self) -> Option<f64> {
         let Totals {
             exposure,
@@ -125,7 +125,7 @@ impl Summary {
         (useful > USEFUL_LEAST * ran).then(|| ran / useful - 1.0)
     }
 
-    /// What other periods are expected to cost: powers of four around the best one.
+    /// Other periods and their expected overheads: powers of four around the best period.
     fn periods(&self, costs: &Costs) -> Vec<(f64, f64)> {
         [1.0 / 16.0, 0.25, 1.0, 4.0, 16.0]
             .into_iter()
@@ -348,7 +348,8 @@ mod tests {
         }
     }
 
-    /// Saves, restores and lost work are the overhead; to start the program and to wait between attempts have their own lines.
+    /// Saves, restores and lost work are the overhead; to start the program and to wait between attempts have
+    /// their own lines.
     #[test]
     fn the_overhead_is_measured() {
         assert!((summary().measured_overhead().unwrap() - 0.2).abs() < 1e-9);

@@ -18,8 +18,8 @@ const RANKS: usize = 4;
 const LINES: usize = 100_000;
 const INPUT: usize = 3 << 20;
 
-/// Runs a job that says much, and is said much, over such a link; every byte must come through once. Returns the relay, which
-/// has counted.
+/// Runs a job that says much, and is said much, over such a link; every byte must come through once. Returns
+/// the relay, which has counted.
 fn run_through(subnet: u8, weather: Weather, lines: usize, input: usize) -> Option<Relay> {
     let relay = Relay::new(subnet, weather)?;
     // Longer than the detection time, by the end of which a link has to stand.
@@ -162,8 +162,8 @@ fn a_link_that_stays_broken_is_named() {
     }
 }
 
-/// In a chain of agents, connections may be killed on all hosts, again and again, and nobody hears of it; also where agents
-/// whose node above is lost would go on below the launcher.
+/// In a chain of agents, connections may be killed on all hosts, again and again, and nobody hears of it;
+/// also where agents whose node above is lost would go on below the launcher.
 #[test]
 fn connections_of_a_chain_are_mended() {
     let Some(network) = Network::new(85) else {

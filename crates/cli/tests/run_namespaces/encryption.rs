@@ -1,4 +1,4 @@
-//! What somebody reads who sees all packets between the hosts.
+//! The texts that somebody can read who sees all packets between the hosts.
 
 use std::{
     env,
@@ -22,13 +22,14 @@ use super::{
 };
 
 const ROLE: &str = "ROPEWALK_TEST_ROLE";
-/// What ranks write, and what they reduce.
+/// The text that ranks write, and (`REDUCED`) the one that they reduce.
 const WRITTEN: &[u8] = b"what ranks write to the launcher";
 const REDUCED: &[u8] = b"and what they give to one another";
 /// So often that one of them is in one packet.
 const TIMES: usize = 200;
 
-/// Without encryption output and partial results are read by who sees all packets, with it they are not; the job is the same.
+/// Without encryption output and partial results are read by who sees all packets, with it they are not; the
+/// job is the same.
 #[test]
 fn nothing_is_read_on_the_way() {
     if env::var_os(ROLE).is_some() {
@@ -78,7 +79,7 @@ fn write_and_reduce() {
     job.finalize().unwrap();
 }
 
-/// What the work gives, and which of the texts were in a packet of this machine meanwhile.
+/// Returns the result of the work, and which of the texts were in a packet of this machine meanwhile.
 fn beside_a_listener<T>(work: impl FnOnce() -> T) -> (T, [bool; 2]) {
     let all = Protocol::from_raw(NonZero::new(u32::from(3u16.to_be())).unwrap());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

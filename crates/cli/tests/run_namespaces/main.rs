@@ -28,9 +28,9 @@ use network::{HOSTS, Network, ip};
 
 use rig::{Guarded, ROPEWALK, assert_none_left, meeting, text};
 
-/// What `--detect` is given.
+/// The value of `--detect`.
 const DETECT: Duration = Duration::from_secs(1);
-/// What is promised of a fault that only silence tells of.
+/// The promised time within which a fault is named of which only silence tells.
 const LIMIT: Duration = Duration::from_secs(2);
 /// How often a fault is made before it counts as named too late.
 const TRIES: usize = 3;

@@ -14,7 +14,7 @@ pub(crate) const HOSTS: u8 = 4;
 
 /// A bridge and the namespaces behind it; gone when this is dropped.
 pub(crate) struct Network {
-    /// What the names of its parts end in: namespaces belong to the whole machine.
+    /// The end of the names of its parts, since namespaces belong to the whole machine.
     suffix: String,
     /// The third part of its addresses.
     subnet: u8,

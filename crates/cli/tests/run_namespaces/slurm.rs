@@ -162,9 +162,10 @@ fn configuration(network: &Network, folder: &Path) -> String {
     )
 }
 
-/// Inside an allocation, `ropewalk run` takes hosts and slots from Slurm and has srun start its agents; MPI programs run.
-/// Programs over our libraries and over our client in Rust, in either version of PMI, and MPICH's run under Slurm's own
-/// `srun --mpi=pmi2`. The processes with our client are this test program itself.
+/// Inside an allocation, `ropewalk run` takes hosts and slots from Slurm and has srun start its agents; MPI
+/// programs run. Programs over our libraries and over our client in Rust, in either version of PMI, and
+/// MPICH's run under Slurm's own `srun --mpi=pmi2`. The processes with our client are this test program
+/// itself.
 #[test]
 fn slurm_starts_agents_and_our_libraries_speak_with_it() {
     if env::var_os(meeting::ROLE).is_some() {

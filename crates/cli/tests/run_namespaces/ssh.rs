@@ -75,7 +75,7 @@ impl Servers {
         }
     }
 
-    /// What ssh is told by Hydra's variable.
+    /// The options that Hydra's variable gives to ssh.
     fn options(&self) -> String {
         let path = |name: &str| self.folder.join(name).to_str().unwrap().to_owned();
         format!(
@@ -207,8 +207,8 @@ fn ssh_starts_agents_in_a_tree() {
     drop(servers);
 }
 
-/// The agent of the first host is killed, which started that of the second: sshd there does not end what it started, the launcher
-/// finds it, and its rank goes on to its end.
+/// The agent of the first host is killed, which started that of the second: sshd there does not end what it
+/// started, the launcher finds it, and its rank goes on to its end.
 #[test]
 fn the_host_behind_a_lost_one_goes_on() {
     let Some(network) = Network::new(81) else {
@@ -258,8 +258,9 @@ fn the_host_behind_a_lost_one_goes_on() {
     drop(servers);
 }
 
-/// A host on which nobody answers ssh, and one whose name nobody knows, beside one where all is well, right below the launcher
-/// and below another host: the verdict names it and what ssh said, soon, and on the others nothing stays.
+/// A host on which nobody answers ssh, and one whose name nobody knows, beside one where all is well, right
+/// below the launcher and below another host: the verdict names it and what ssh said, soon, and on the others
+/// nothing stays.
 #[test]
 fn a_host_that_ssh_cannot_reach_is_named() {
     let Some(network) = Network::new(82) else {
@@ -299,8 +300,8 @@ fn a_host_that_ssh_cannot_reach_is_named() {
     }
 }
 
-/// The launcher is killed: within two seconds nothing of the job is left on the hosts behind ssh, neither agents nor ranks nor
-/// what those started in sessions of their own, nor what sshd did for them.
+/// The launcher is killed: within two seconds nothing of the job is left on the hosts behind ssh, neither
+/// agents nor ranks nor what those started in sessions of their own, nor what sshd did for them.
 #[test]
 fn a_killed_launcher_leaves_nothing_behind_ssh() {
     let Some(network) = Network::new(83) else {

@@ -10,11 +10,11 @@ use std::{
 
 use super::{DETECT, Guarded, HOSTS, Network, SLACK, ip, text, wait};
 
-/// What `--detect` is given: so long a launcher waits until its hosts know that it is about to be stopped.
+/// The value of `--detect`: so long a launcher waits until its hosts know that it is about to be stopped.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longer than anybody may be silent otherwise.
 const SUSPENSION: Duration = Duration::from_secs(6);
-/// What each rank says, which takes longer than to suspend it.
+/// The script of each rank. It writes for longer than it takes to suspend the job.
 const SCRIPT: &str = "for part in $(seq 20); do echo $RANK $part; sleep 0.2; done";
 const PARTS: u32 = 20;
 /// How long a launcher that is suspended may be out of reach.
@@ -204,8 +204,8 @@ fn connections_in_queue(network: &Network) -> usize {
     size.parse().unwrap()
 }
 
-/// Suspends a job, breaks its links, and returns when each host waits in the launcher's queue. Each has one place there, however
-/// long it waits: once there is no room the launcher's host looks as if it were gone.
+/// Suspends a job, breaks its links, and returns when each host waits in the launcher's queue. Each has one
+/// place there, however long it waits: once there is no room the launcher's host looks as if it were gone.
 fn suspend_without_links(network: &Network, job: &Child, time: Duration) {
     signal(job, "TSTP");
     await_stopped(job);
@@ -218,8 +218,8 @@ fn suspend_without_links(network: &Network, job: &Child, time: Duration) {
     assert_eq!(connections_in_queue(network), hosts);
 }
 
-/// A launcher that is suspended for so long that many attempts would have failed has one of each host in its queue, and all goes
-/// on over these.
+/// A launcher that is suspended for so long that many attempts would have failed has one of each host in its
+/// queue, and all goes on over these.
 #[test]
 fn a_suspended_launcher_is_waited_for_in_its_queue() {
     let Some(network) = Network::new(94) else {
@@ -269,7 +269,8 @@ fn a_suspended_launcher_comes_back_into_reach() {
     check(job, "after its host was away");
 }
 
-/// Suspends a job while its first host has lost its links and is off the network, to which it comes back just after. All goes on.
+/// Suspends a job while its first host has lost its links and is off the network, to which it comes back just
+/// after. All goes on.
 fn suspend_while_a_host_is_away(network: &Network, arity: u8, is_known: bool) {
     let job = start(network, arity, SCRIPT);
     let link = |state| {
@@ -302,7 +303,8 @@ fn a_host_that_comes_back_hears_that_it_is_suspended() {
     suspend_while_a_host_is_away(&network, HOSTS, true);
 }
 
-/// A host whose link is gone without a word, so that only it knows, is waited for until it has made another and has heard.
+/// A host whose link is gone without a word, so that only it knows, is waited for until it has made another
+/// and has heard.
 #[test]
 fn a_host_that_was_not_reached_hears_that_it_is_suspended() {
     let Some(network) = Network::new(89) else {

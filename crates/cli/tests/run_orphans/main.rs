@@ -1,5 +1,6 @@
-//! A host in the middle of the tree is lost, and with `--on-failure continue` those below it go on. The hosts are all this
-//! machine, behind a command like rsh whose processes outlive who started them, as those of sshd do.
+//! A host in the middle of the tree is lost, and with `--on-failure continue` those below it go on. The hosts
+//! are all this machine, behind a command like rsh whose processes outlive who started them, as those of sshd
+//! do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +20,7 @@ use rig::{Guarded, ROPEWALK, all_pids, assert_none_soon, signal, text, write_scr
 
 const PYTHON: &str = "python3";
 
-/// What starts processes for whoever connects, and a folder of its own.
+/// A server that starts processes for whoever connects, and a folder of its own.
 struct Remote {
     server: Child,
     folder: tempfile::TempDir,
@@ -100,9 +101,9 @@ impl Drop for Remote {
     }
 }
 
-/// Each rank tells the others something in a fence before, writes much while the agent of `h1` is killed or stopped, and
-/// tells them something in a fence after. Those of the other hosts have all that they told, and all that they wrote is
-/// there, once.
+/// Each rank tells the others something in a fence before, writes much while the agent of `h1` is killed or
+/// stopped, and tells them something in a fence after. Those of the other hosts have all that they told, and
+/// all that they wrote is there, once.
 #[test]
 fn hosts_below_a_lost_one_go_on() {
     let remote = Remote::start();
@@ -163,8 +164,8 @@ fn hosts_below_a_lost_one_go_on() {
     }
 }
 
-/// Where the job ends with the first host that is lost, those below it end too, though whoever started them does not end
-/// them.
+/// Where the job ends with the first host that is lost, those below it end too, though whoever started them
+/// does not end them.
 #[test]
 fn hosts_below_a_lost_one_end_with_the_job() {
     let remote = Remote::start();
@@ -198,8 +199,8 @@ fn adopted_hosts_end_with_the_launcher() {
     remote.assert_none_left();
 }
 
-/// How many numbers each rank of [`Suspendable`] says, five in a second, unless it is told that it is enough: for longer than
-/// it takes to suspend it.
+/// How many numbers each rank of [`Suspendable`] says, five in a second, unless it is told that it is enough:
+/// for longer than it takes to suspend it.
 const PARTS: u32 = 60;
 
 /// A job that is there to be suspended, with ranks that say numbers.
@@ -293,7 +294,8 @@ fn outlast(lost: Instant, detect: Duration) {
     sleep((2 * detect + REACTION).saturating_sub(lost.elapsed()));
 }
 
-/// A job that is suspended, and then loses the agent of `h1`. Returns it when those who are not waited for would be gone.
+/// A job that is suspended, and then loses the agent of `h1`. Returns it when those who are not waited for
+/// would be gone.
 fn suspended_without_a_host(remote: &Remote) -> Suspendable {
     let detect = Duration::from_secs(1);
     let job = Suspendable::start(remote, detect);
@@ -304,7 +306,8 @@ fn suspended_without_a_host(remote: &Remote) -> Suspendable {
     job
 }
 
-/// A host in the middle is lost while the user has suspended the job: those below it wait for the launcher, and go on below it.
+/// A host in the middle is lost while the user has suspended the job: those below it wait for the launcher,
+/// and go on below it.
 #[test]
 fn hosts_below_one_that_is_lost_go_on_with_a_suspended_launcher() {
     let remote = Remote::start();
@@ -322,8 +325,8 @@ fn hosts_below_one_that_is_lost_end_with_a_suspended_launcher() {
     remote.assert_none_left();
 }
 
-/// A host in the middle hangs when the user suspends the job: the launcher is not stopped before those below have heard of
-/// that, which they do from it.
+/// A host in the middle hangs when the user suspends the job: the launcher is not stopped before those below
+/// have heard of that, which they do from it.
 #[test]
 fn hosts_below_one_that_hangs_hear_of_a_suspension() {
     let remote = Remote::start();

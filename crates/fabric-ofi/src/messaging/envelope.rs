@@ -1,4 +1,4 @@
-//! What stands before each message of an association.
+//! The envelope before each message of an association.
 //!
 //! | bytes | field | |
 //! |---|---|---|
@@ -27,7 +27,7 @@ pub(crate) struct Envelope {
     pub(crate) kind: EnvelopeKind,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum EnvelopeKind {

@@ -453,8 +453,8 @@ fn lost_and_doubled_messages_are_found() {
     assert!(lost.sides[1].arrived.happenings.is_empty());
 }
 
-/// What waits for a message that the network has lost is no sign of life: otherwise questions for one, which wait
-/// themselves, would keep a broken association alive for ever.
+/// A message that waits for one which the network has lost is no sign of life: otherwise questions for a sign
+/// of life, which wait themselves, would keep a broken association alive for ever.
 #[test]
 fn behind_a_lost_message_nothing_is_heard() {
     let mut pair = Pair::opened(1000);

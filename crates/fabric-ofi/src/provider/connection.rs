@@ -1,4 +1,4 @@
-//! What is known of one association besides what it knows itself.
+//! The state of one association besides what the association itself keeps.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub(super) struct Connection {
     pub(super) remote: Remote,
     /// Whom we called, or who has proven to be at the other end.
     pub(super) peer: Option<(PeerId, Address)>,
-    /// Whether the other end called.
+    /// True if the other end called.
     pub(super) accepted: bool,
     /// How many were made before it.
     pub(super) age: u64,
@@ -35,11 +35,11 @@ pub(super) struct Connection {
     pub(super) stalled: Option<(u64, Instant)>,
     /// How often it was called again.
     pub(super) redials: usize,
-    /// Whether it waits until its deadline to be called again.
+    /// True if it waits until its deadline to be called again.
     pub(super) is_paused: bool,
     /// Nothing may be sent to it any more.
     pub(super) is_beyond_reach: bool,
-    /// Whether it stands in the queue of those that have something to send.
+    /// True if it stands in the queue of those that have something to send.
     pub(super) is_queued: bool,
 }
 
@@ -48,7 +48,7 @@ impl Connection {
     /// to the others.
     const LEAVING_MAX: usize = 8;
 
-    /// Whether there is something that libfabric might take.
+    /// Returns true if there is something that libfabric might take.
     pub(super) fn is_sendable(&self) -> bool {
         self.blocked.is_none() && self.leaving < Self::LEAVING_MAX && self.association.is_sendable()
     }

@@ -1,4 +1,4 @@
-//! What libfabric has to offer.
+//! The offers of libfabric, as `fi_getinfo` finds them.
 
 use std::{
     ffi::{CStr, CString},
@@ -9,7 +9,7 @@ use std::{
 use super::{OfiError, objects::Objects};
 use crate::sys::{self as ofi, Library, calls};
 
-/// What `fi_getinfo` found.
+/// The result of `fi_getinfo`.
 pub(super) struct Info(*mut ofi::fi_info, &'static Library);
 
 impl Info {
@@ -39,7 +39,7 @@ impl Info {
         }
     }
 
-    /// What we need of an endpoint.
+    /// The hints with all that we need of an endpoint.
     fn hints(library: &'static Library, provider: &CStr) -> Self {
         // SAFETY: `fi_dupinfo` of null is a whole structure of defaults, with all attributes; libfabric frees
         // the name with it, by `free`.

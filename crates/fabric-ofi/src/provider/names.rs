@@ -29,7 +29,7 @@ impl Names {
     /// How many names may linger.
     const LINGERING_MAX: usize = 256;
 
-    /// What libfabric knows the name by, for one user more.
+    /// The remote that libfabric knows by the name, for one user more.
     pub(super) fn resolve(&mut self, name: &[u8], rdm: &mut Rdm) -> io::Result<Remote> {
         if let Some(known) = self.known.get_mut(name) {
             self.unused -= usize::from(known.unused_since.take().is_some());

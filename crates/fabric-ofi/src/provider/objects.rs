@@ -175,13 +175,14 @@ impl Objects {
         &self.name
     }
 
-    /// What has to be polled before sleeping, if the provider has such a thing.
+    /// The descriptor to poll before sleeping, if the provider has one.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: it is the queue's and open as long as that, which is as long as `self`.
         (self.descriptor).map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
-    /// Whether one may sleep on the descriptor now: what comes from now on makes it readable.
+    /// Returns true if one may sleep on the descriptor now: anything that comes from now on makes it
+    /// readable.
     pub(super) fn arm(&self) -> bool {
         // SAFETY: both are open.
         unsafe { calls::fi_trywait(self.fabric, &raw mut (*self.queue).fid) == 0 }
@@ -201,7 +202,7 @@ impl Objects {
         self.memory.slot(index)
     }
 
-    /// What libfabric keeps about a buffer while it has it.
+    /// The context of a buffer: memory that libfabric uses while it has the buffer.
     pub(super) fn context(&self, index: usize) -> *mut c_void {
         self.memory.context(index)
     }

@@ -174,8 +174,8 @@ impl OfiProvider {
         }
     }
 
-    /// There is no backlog where those wait for whom there is no room yet, as when all of a job start at once: there must
-    /// be room for more.
+    /// There is no backlog in which callers wait for room, as when all processes of a job start at once:
+    /// there must be room for more.
     fn strangers_max(&self) -> usize {
         4 * self.limits.strangers_max
     }

@@ -41,7 +41,7 @@ pub(super) fn leave(objects: &Arc<Objects>) {
     }
 }
 
-/// Whether somebody uses the endpoint of this name; without it, libfabric would try for ever.
+/// Checks that somebody uses the endpoint of this name; without it, libfabric would try for ever.
 ///
 /// # Errors
 /// `ConnectionRefused` if not.

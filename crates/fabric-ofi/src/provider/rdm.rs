@@ -24,7 +24,7 @@ pub(super) struct Remote(ofi::fi_addr_t);
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(usize);
 
-/// What has ended.
+/// An operation that has ended.
 #[derive(Debug)]
 pub(super) enum Ended {
     /// A message came, of this length.
@@ -78,12 +78,13 @@ impl Rdm {
         self.objects.name()
     }
 
-    /// What has to be polled before sleeping, if the provider has such a thing.
+    /// The descriptor to poll before sleeping, if the provider has one.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.objects.descriptor()
     }
 
-    /// Whether one may sleep on the descriptor now: what comes from now on makes it readable.
+    /// Returns true if one may sleep on the descriptor now: anything that comes from now on makes it
+    /// readable.
     pub(super) fn arm(&mut self) -> bool {
         self.objects.arm()
     }
@@ -120,8 +121,8 @@ impl Rdm {
         let _ = unsafe { calls::fi_av_remove(self.objects.addresses, remote.0) };
     }
 
-    /// Whether a message to a process that died may never end: libfabric's `shm` (1.17) takes a spin lock in memory that
-    /// both see, and who died may have held it.
+    /// Returns true if a message to a process that died may never end: libfabric's `shm` (1.17) takes a spin
+    /// lock in memory that both see, and the dead process may have held it.
     pub(super) fn may_hang_on_the_dead(&self) -> bool {
         self.is_shm
     }
@@ -136,7 +137,7 @@ impl Rdm {
         self.free.push(slot.0);
     }
 
-    /// Whether there is a free buffer to send from.
+    /// Returns true if there is a free buffer to send from.
     pub(super) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }

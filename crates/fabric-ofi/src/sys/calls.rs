@@ -1,4 +1,4 @@
-//! What libfabric's headers have as inline functions: calls through the tables that its objects carry.
+//! The inline functions of libfabric's headers: calls through the tables that its objects carry.
 //!
 //! # Safety
 //! All of them are as unsafe as in C: objects must be live, and memory given to an operation must stay until

@@ -76,7 +76,7 @@ impl Library {
         }
     }
 
-    /// What libfabric says an error number of its own means, with or without sign.
+    /// libfabric's text for one of its own error numbers, with or without sign.
     pub fn message(&self, number: c_int) -> String {
         // SAFETY: it takes any positive number and returns a string that lives as long as the library.
         let text = unsafe { CStr::from_ptr((self.strerror)(number.saturating_abs())) };
@@ -118,7 +118,7 @@ pub enum LoadError {
     /// The dynamic loader did not find it.
     #[error("libfabric is not there ({reason}); on Debian: apt-get install libfabric1")]
     NotFound {
-        /// What the dynamic loader says.
+        /// The message of the dynamic loader.
         reason: String,
     },
 }

@@ -68,7 +68,7 @@ pub struct fi_context2 {
 /// A function of a table that nobody here calls.
 pub type Unused = Option<unsafe extern "C" fn()>;
 
-/// What every object begins with.
+/// The beginning of every object.
 #[repr(C)]
 pub struct fid {
     pub fclass: usize,

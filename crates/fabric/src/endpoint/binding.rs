@@ -178,7 +178,7 @@ impl Binding<'_> {
         Ok(poller.add(0, descriptor, EventFlags::IN)?)
     }
 
-    /// What is said to peers, and whether what follows is encrypted.
+    /// The introduction of this endpoint to its peers; `encrypts` says if the traffic after it is encrypted.
     fn introduction_of(&self, address: Address, encrypts: bool) -> Introduction {
         Introduction {
             job: self.options.job,

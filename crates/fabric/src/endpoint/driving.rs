@@ -1,4 +1,4 @@
-//! What an endpoint does when it is driven, and how it sleeps.
+//! The progress of an endpoint when its owner drives it, and its sleep.
 
 use std::time::{Duration, Instant};
 
@@ -69,13 +69,14 @@ impl Endpoint {
         self.inbox.len() - before + usize::from(woken)
     }
 
-    /// Whether the last [`progress`](Self::progress) received anything, or could go on sending what a peer had no room
-    /// for, be it only a part of something: more is likely to follow at once.
+    /// Returns true if the last [`progress`](Self::progress) received anything, or could go on sending what a
+    /// peer had no room for, be it only a part of something: more is likely to follow at once.
     pub fn has_moved(&self) -> bool {
         self.inbox.moved
     }
 
-    /// Whether data of a [`get`](Self::get) or [`put`](Self::put) is on its way: soon there will be something to do.
+    /// Returns true if data of a [`get`](Self::get) or [`put`](Self::put) is on its way: soon there will be
+    /// something to do.
     pub fn is_transferring(&self) -> bool {
         self.has(Work::Transfers)
     }
@@ -211,7 +212,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether something queued was not handed to the operating system yet.
+    /// Returns true if something queued was not handed to the operating system yet.
     pub fn has_unsent(&self) -> bool {
         !self.loopback.is_empty() || self.has(Work::Unsent)
     }
@@ -225,7 +226,7 @@ impl Endpoint {
         self.waker.clone()
     }
 
-    /// What a provider and the owner's own messages need besides themselves.
+    /// Splits off the loopback and the providers, with the rest of the endpoint that they work on.
     pub(super) fn around(
         &mut self,
         now: Instant,

@@ -6,10 +6,11 @@ use super::Endpoint;
 use crate::{Identity, PeerDeath};
 
 impl Endpoint {
-    /// From now on a member of the job is not let in, in this and all its earlier incarnations: its job counts it as gone,
-    /// whatever may still run of it. Connections with it end with [`PeerDeath::Fenced`], and what came over them and
-    /// waits to be taken is dropped. If it connects again it is told, and so it is if it is connected to. Memory on this
-    /// host that it shares already stays shared until the region is withdrawn.
+    /// From now on a member of the job is not let in, in this and all its earlier incarnations: its job
+    /// counts it as gone, whatever may still run of it. Connections with it end with [`PeerDeath::Fenced`],
+    /// and anything that came over them and waits to be taken is dropped. If the member connects again it is
+    /// told, and so it is if it is connected to. Memory on this host that it shares already stays shared
+    /// until the region is withdrawn.
     pub fn fence(&mut self, identity: Identity) {
         self.fences.raise(identity);
         if self.fork_guard.is_forked() {

@@ -23,7 +23,7 @@ pub struct HeartbeatCounts {
     pub silent: u64,
 }
 
-/// What to do about a peer.
+/// The verdict on a peer: it lives, is to be asked, or is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Alive,
@@ -68,7 +68,7 @@ impl Heartbeat {
         missed
     }
 
-    /// What to do about a peer of which this was seen so far.
+    /// The verdict on a peer by its activity so far.
     ///
     /// Only what came from it shows that its process lives: its system takes bytes for one that is stopped too. But
     /// while the question itself waits behind other data, that this data moves is all that can be seen.

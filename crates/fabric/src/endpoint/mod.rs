@@ -39,9 +39,9 @@ pub use heartbeat::HeartbeatCounts;
 ///
 /// An endpoint has no thread: its owner drives it. Verbs ([`send_unexpected`](Self::send_unexpected),
 /// [`get`](Self::get), ..) queue, although of many messages the first may be sent at once;
-/// [`progress`](Self::progress) sends, receives and serves the peers' one-sided operations; [`poll_event`](Self::poll_event) then tells what happened. With nothing to do, sleep
-/// in [`wait`](Self::wait), or in a poll of [`as_fd`](AsFd::as_fd) until
-/// [`next_deadline`](Self::next_deadline).
+/// [`progress`](Self::progress) sends, receives and serves the peers' one-sided operations;
+/// [`poll_event`](Self::poll_event) then tells what happened. With nothing to do, sleep in
+/// [`wait`](Self::wait), or in a poll of [`as_fd`](AsFd::as_fd) until [`next_deadline`](Self::next_deadline).
 ///
 /// Peers are connected to on first use and stay connected. Every operation ends: with its result, by its
 /// deadline, or by the death of the peer. Its time-out begins with the first progress after it was started.
@@ -80,7 +80,7 @@ pub struct Endpoint {
     providers: Vec<Box<dyn Provider>>,
     statuses: Vec<ProviderStatus>,
     itself: Arc<Peer>,
-    /// What this endpoint is called in its own peer table.
+    /// The name of this endpoint in its own peer table.
     itself_id: PeerId,
     limits: Limits,
     regions: RegionTable,
@@ -133,8 +133,8 @@ impl Endpoint {
     const EVENTS_PER_PROGRESS: usize = 256;
     /// How long peers of which nothing was heard lately may wait while others keep the endpoint busy.
     const LOOK_INTERVAL: Duration = Duration::from_micros(50);
-    /// For how long it sleeps at most while a peer that may die is waited for: where the death of a process is told only
-    /// when its memory is gone, it is looked for.
+    /// The longest sleep while a peer that may die is waited for: if the death of a process is told only when
+    /// its memory is gone, the endpoint looks for it.
     const PROCESS_INTERVAL: Duration = Duration::from_millis(5);
     const EAGER_SIZE_MAX: usize = 64 << 10;
     /// How many operations may wait for a look at the clock.
@@ -183,7 +183,8 @@ impl Endpoint {
         self.peers.address(peer)
     }
 
-    /// Who a peer has proven to be; `None` if it has not, or once [`Event::PeerDied`](crate::Event::PeerDied) was taken.
+    /// The peer as it has proven itself; `None` if it has not, or once
+    /// [`Event::PeerDied`](crate::Event::PeerDied) was taken.
     pub fn peer_info(&self, peer: PeerId) -> Option<&Arc<Peer>> {
         self.peers.proven(peer)
     }
@@ -197,14 +198,14 @@ impl Endpoint {
         self.route(peer).map(drop)
     }
 
-    /// Whether there is a connection with a peer, if only in the making.
+    /// Returns true if there is a connection with a peer, if only in the making.
     pub fn is_connected(&self, peer: PeerId) -> bool {
         let known = self.peers.get(peer);
         peer == self.itself_id || known.is_some_and(|known| known.provider.is_some())
     }
 
-    /// What reaches a peer: `"shm"`, `"tcp"`, `"unix"`, `"loopback"` or a provider of another crate; `None` if there is
-    /// no connection.
+    /// The name of the provider that reaches a peer: `"shm"`, `"tcp"`, `"unix"`, `"loopback"` or that of
+    /// another crate; `None` if there is no connection.
     pub fn provider_of(&self, peer: PeerId) -> Option<&'static str> {
         if peer == self.itself_id {
             return Some("loopback");
@@ -233,8 +234,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// From now on a peer may be silent, as long as no operation waits for it: it is known why. The end of its connection is
-    /// told as before.
+    /// From now on a peer may be silent, as long as no operation waits for it: the reason is known. The end
+    /// of its connection is told as before.
     pub fn unwatch(&mut self, peer: PeerId) {
         self.peers.unwatch(peer);
     }
@@ -384,9 +385,10 @@ impl Endpoint {
 
     /// Fills `into` from the region that the handle names, from `offset` on, without the target's
     /// application; the operation brings [`Completion::Got`](crate::Completion::Got). The bytes go without a
-    /// checksum of ours, unless this endpoint's [`EndpointOptions::bulk_checksum`](crate::EndpointOptions::bulk_checksum)
-    /// asks for one: then they are verified before the operation completes, and wrong ones are never handed out.
-    /// The option says with which transports.
+    /// checksum of ours, unless this endpoint's
+    /// [`EndpointOptions::bulk_checksum`](crate::EndpointOptions::bulk_checksum) asks for one: then they are
+    /// verified before the operation completes, and wrong ones are never handed out. The option says with
+    /// which transports.
     ///
     /// # Errors
     /// If the range is not inside the region, too many operations are in progress, or the address is unusable.

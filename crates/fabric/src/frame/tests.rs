@@ -123,7 +123,7 @@ fn read_to_spaces(decoder: &mut Decoder, stream: &[u8]) -> usize {
 }
 
 proptest! {
-    /// What was encoded is decoded, wherever the stream is cut and however its bulk data is read.
+    /// Encoded frames are decoded, wherever the stream is cut and however its bulk data is read.
     #[test]
     fn frames_survive_any_cut(
         frames in vec(frames(), 1..8),

@@ -20,7 +20,7 @@ fn key_of(identity: Identity) -> Arc<MemberKey> {
     Arc::new(JobKey::from_bytes([2; 32]).key_of(identity))
 }
 
-/// What this member says of itself, at an address of its own for each rank.
+/// The introduction of this member, at an address of its own for each rank.
 fn introduction_of(identity: Identity) -> Introduction {
     let rank = identity.rank.0;
     Introduction {
@@ -238,8 +238,8 @@ fn proofs_cannot_be_replayed() {
     }
 }
 
-/// What a responder sends is no proof of an initiator, and an initiator is not fooled by its own
-/// greeting, answered by itself.
+/// A responder's proof is no proof of an initiator, and an initiator is not fooled by its own greeting,
+/// answered by itself.
 #[test]
 fn proofs_cannot_be_reflected() {
     for encrypts in [false, true] {
@@ -345,8 +345,8 @@ fn prove_blindly(initiator: Introduction, responder: Introduction) -> Result<(),
     Ok(())
 }
 
-/// Whoever is fenced is refused by name, on either side, and told so by one that has the key; its later incarnation and
-/// others are let in.
+/// A fenced member is refused by name, on either side, and told so by a side that has the key. Its later
+/// incarnation and others are let in.
 #[test]
 fn the_fenced_are_refused_by_name() {
     [false, true].into_iter().for_each(refuse_by_name);

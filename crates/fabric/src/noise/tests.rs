@@ -38,7 +38,7 @@ fn records_of(writer: &mut Records, contents: &[Vec<u8>]) -> Vec<Vec<u8>> {
     contents.iter().map(record_of).collect()
 }
 
-/// What a reader makes of a stream that comes in pieces of at most this size, and how it ends.
+/// The content that a reader gets of a stream that comes in pieces of at most this size, and how it ends.
 fn read(reader: &mut Records, mut stream: &[u8], size: usize) -> (Vec<u8>, Result<(), FrameError>) {
     let mut content = Vec::new();
     let mut scratch = [0; RECORD_SIZE_MAX];
@@ -69,7 +69,7 @@ fn contents() -> impl Strategy<Value = Vec<Vec<u8>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What is written is read, however much is sent and received at once.
+    /// The written bytes are read, however much is sent and received at once.
     #[test]
     fn what_is_written_is_read(
         stream in vec(any::<u8>(), 1..150_000),

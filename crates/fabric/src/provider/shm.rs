@@ -1,4 +1,4 @@
-//! What two processes on one host have between them besides a UNIX socket: shared memory.
+//! The shared memory of two processes on one host, besides the UNIX socket between them.
 
 mod bells;
 mod channel;

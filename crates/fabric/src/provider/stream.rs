@@ -42,8 +42,8 @@ mod socket;
 mod tests;
 mod wire;
 
-/// Endpoints at `tcp://IP:PORT`, reached by TCP or, on the same host, by UNIX sockets; and at `shm://NAME` and `unix://NAME`,
-/// reached by UNIX sockets only.
+/// Endpoints at `tcp://IP:PORT`, reached by TCP or, on the same host, by UNIX sockets; and at `shm://NAME`
+/// and `unix://NAME`, reached by UNIX sockets only.
 ///
 /// A peer is reached over the first connection with it, whoever made it; if both made one at the same time
 /// both stay, each side sending over its own. The loss of one is the death of the peer, and closes the other;
@@ -53,7 +53,7 @@ pub(crate) struct StreamProvider {
     family: Family,
     introduction: Introduction,
     limits: Limits,
-    /// Whether data of our own operations goes with checksums.
+    /// True if data of our own operations goes with checksums.
     bulk_checksum: bool,
     poller: Poller,
     table: Table,
@@ -85,7 +85,7 @@ struct Reception {
     listener: OwnedFd,
     /// Until when nobody is accepted, because the system is out of descriptors or there are too many strangers.
     paused: Option<Instant>,
-    /// Whether that ends as soon as there is room for another stranger.
+    /// True if the pause ends as soon as there is room for another stranger.
     crowded: bool,
     /// Accepted connections whose other end has not named the job yet.
     strangers: BTreeSet<ConnectionId>,
@@ -111,7 +111,7 @@ struct Channels {
     active: Vec<ConnectionId>,
     /// Which of these messages are received from.
     receiving: usize,
-    /// Whether something was sent over a channel since they were looked into.
+    /// True if something was sent over a channel since the channels were looked into.
     unannounced: bool,
     /// When it was last looked for peers that died.
     looked: Option<Instant>,
@@ -247,7 +247,8 @@ impl StreamProvider {
         })
     }
 
-    /// Whether the two ends of a connection share memory: where the one is that was called says so.
+    /// Returns true if the two ends of a connection share memory: the address of the end that was called says
+    /// so.
     fn shares(&self, called: &Address) -> bool {
         self.family == Family::Unix && called.provider() != UNSHARED
     }

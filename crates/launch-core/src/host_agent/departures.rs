@@ -1,4 +1,5 @@
-//! Ranks that are gone: what others hear of them and in which order, and until when the memory that they left is served.
+//! Ranks that are gone: what others hear of them and in which order, and until when the memory that they left
+//! is served.
 
 use std::collections::btree_map::Entry;
 
@@ -154,7 +155,7 @@ impl HostAgent {
         }
     }
 
-    /// What the ranks left behind is gone, and all their output was sent.
+    /// All processes that the ranks left behind are gone, and all their output was sent.
     pub fn handle_swept(&mut self) {
         self.leaving.is_swept = true;
         self.finish_if_not_needed();
@@ -166,8 +167,8 @@ impl HostAgent {
         self.finish_if_not_needed();
     }
 
-    /// Ends the work of this host, unless others need the memory that its ranks left; in a job that is being ended nobody
-    /// does.
+    /// Ends the work of this host, unless others need the memory that its ranks left; in a job that is being
+    /// ended nobody does.
     pub(super) fn finish_if_not_needed(&mut self) {
         let leaving = &mut self.leaving;
         let is_needed = leaving.serves_others && !leaving.is_released && !self.lives.is_ending;

@@ -88,13 +88,13 @@ impl HostAgent {
         }
     }
 
-    /// What came of a spawn that was reported.
+    /// Handles the result of a spawn that was reported.
     pub fn handle_spawn_answer(&mut self, id: u64, result: Result<pmi::Spawned, pmi::SpawnRefused>) {
         self.pmi.handle_spawned(pmi::SpawnId(id), result);
         self.forward_pmi();
     }
 
-    /// What came of a question about names that was reported.
+    /// Handles the answer to a question about names that was reported.
     pub fn handle_names_answer(&mut self, id: u64, answer: pmi::Answer) {
         self.pmi.handle_name_answer(pmi::NameQuestionId(id), answer);
         self.forward_pmi();

@@ -144,8 +144,8 @@ fn data_is_announced_before_the_departure() {
     );
 }
 
-/// Other hosts too hear where the memory of a rank is before they hear that it is gone. The agent stays after its last rank
-/// until the launcher says that nobody needs the memory any more, or the job is being ended.
+/// Other hosts too hear where the memory of a rank is before they hear that it is gone. The agent stays after
+/// its last rank until the launcher says that nobody needs the memory any more, or the job is being ended.
 #[test]
 fn memory_is_served_until_it_is_released() {
     for is_ended in [false, true] {
@@ -208,8 +208,8 @@ fn what_is_odd_is_not_told_for_ever() {
     assert_eq!(drain(&mut agent), ["notice about 1"]);
 }
 
-/// "duplicate put: .. Ours: last write wins, and report it in debug": each time it is another value, but not for ever, and
-/// what else is odd is told all the same.
+/// "duplicate put: .. Ours: last write wins, and report it in debug": each time it is another value, but not
+/// for ever, and what else is odd is told all the same.
 #[test]
 fn overwritten_keys_are_reported() {
     let mut agent = started(2);
@@ -229,8 +229,8 @@ fn overwritten_keys_are_reported() {
     assert_eq!(drain(&mut agent), ["notice about 1"]);
 }
 
-/// The launcher hears, before a departure, whether a rank is left that would wait for ever: one between the beginning and the
-/// end of PMI that hears of no departures.
+/// The launcher hears, before a departure, whether a rank is left that would wait for ever: one between the
+/// beginning and the end of PMI that hears of no departures.
 #[test]
 fn ranks_that_may_hang_are_reported() {
     let mut agent = started(3);
@@ -364,7 +364,8 @@ fn fences(agent: &mut HostAgent) -> Vec<Identity> {
     fences.collect()
 }
 
-/// Each rank is welcomed under its present incarnation; an incarnation that is gone, here or elsewhere, is let in no more.
+/// Each rank is welcomed under its present incarnation; an incarnation that is gone, here or elsewhere, is
+/// let in no more.
 #[test]
 fn keys_die_with_their_incarnation() {
     let mut agent = agent(4);

@@ -35,7 +35,7 @@ pub enum HostError {
     Line {
         /// Its number, from 1.
         line: usize,
-        /// What it says.
+        /// Its text.
         text: String,
     },
     /// A name that no host has, or that a command could take for an option.
@@ -51,7 +51,7 @@ pub enum HostError {
     NodeList {
         /// The list.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// A number of slots that is none.
@@ -59,7 +59,7 @@ pub enum HostError {
     Slots {
         /// The host.
         host: String,
-        /// What came instead.
+        /// The text in place of the number.
         text: String,
     },
     /// More entries than a job may have.

@@ -1,4 +1,4 @@
-//! What Slurm says about the nodes of an allocation: `SLURM_JOB_NODELIST` and `SLURM_TASKS_PER_NODE` (srun(1)).
+//! The nodes of a Slurm allocation, from `SLURM_JOB_NODELIST` and `SLURM_TASKS_PER_NODE` (srun(1)).
 
 use super::{HOSTS_MAX, HostError, HostSlots, push};
 

@@ -99,8 +99,8 @@ impl Pair {
 }
 
 proptest! {
-    /// However often the connection breaks, with whatever under way, both ends hear all that the other said, in order and
-    /// once, and then keep little of it.
+    /// However often the connection breaks, with whatever under way, both ends hear all that the other said,
+    /// in order and once, and then keep little of it.
     #[test]
     fn nothing_is_lost_or_doubled(steps in steps()) {
         let mut pair = Pair::default();
@@ -152,7 +152,8 @@ proptest! {
     }
 }
 
-/// What cannot have been sent after what came, or says that more came there than was sent, is refused.
+/// A batch is refused if its number cannot follow those that came, or if it says that more came than was
+/// sent.
 #[test]
 fn numbers_that_do_not_agree_are_refused() {
     let head = Head::default();

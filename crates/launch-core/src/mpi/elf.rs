@@ -1,6 +1,6 @@
-//! What a program says it needs, in its dynamic section (elf(5)), read in bounded pieces.
+//! The libraries that a program needs, from its dynamic section (elf(5)), read in bounded pieces.
 
-/// What stands in the dynamic section of a program or library.
+/// The entries for libraries in the dynamic section of a program or library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dynamic {
     /// The libraries that it needs.
@@ -29,9 +29,9 @@ const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
-/// Reads the dynamic section of a file of 64 bits in little-endian order. `read` fills a buffer with what stands from an
-/// offset on and says how much that was. `None` if it is another kind of file, or damaged; a program that is linked
-/// statically needs nothing.
+/// Reads the dynamic section of a file of 64 bits in little-endian order. `read` fills a buffer with what
+/// stands from an offset on and says how much that was. `None` if it is another kind of file, or damaged; a
+/// program that is linked statically needs nothing.
 pub fn read_dynamic(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<Dynamic> {
     let header = exactly::<HEADER_SIZE>(read, 0)?;
     if !header.starts_with(b"\x7fELF\x02\x01") {
@@ -174,7 +174,7 @@ mod tests {
         file
     }
 
-    /// What a program needs is found, and where it is to be looked for.
+    /// The libraries that a program needs are found, and the folders where they are to be looked for.
     #[test]
     fn a_program_says_what_it_needs() {
         let entries = [(DT_NEEDED, 1), (DT_NEEDED, 14), (DT_RUNPATH, 24)];

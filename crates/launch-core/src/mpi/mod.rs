@@ -35,7 +35,7 @@ pub enum Flavour {
 
 /// The variable with the folder of our `libpmi.so.0`, for whoever installs it somewhere else.
 pub const LIBRARY_VARIABLE: &str = "ROPEWALK_LIBRARY_DIR";
-/// What our library is called; the second where cargo has built it.
+/// The names of our library; the second where cargo has built it.
 pub const LIBRARY_NAMES: [&str; 2] = ["libpmi.so.0", "libpmi.so"];
 /// Where it is looked for, from the folder of our executable on.
 pub const LIBRARY_FOLDERS: [&str; 3] = [".", "../lib/ropewalk", "../lib"];
@@ -50,7 +50,7 @@ pub const ANY_COMPONENT: &str = "mca_pmix_isolated.so";
 /// The component that we serve.
 pub const FLUX_COMPONENT: &str = "mca_pmix_flux.so";
 
-/// What was found out on a host for programs of Open MPI.
+/// The findings on a host that matter to programs of Open MPI.
 #[derive(Clone, Copy, Debug)]
 pub struct Means {
     /// Our library is there.
@@ -62,12 +62,12 @@ pub struct Means {
 }
 
 impl Flavour {
-    /// Whether a library's name says that it is MPI itself.
+    /// Returns true if a library's name says that it is MPI itself.
     pub fn is_mpi(library: &str) -> bool {
         library.starts_with("libmpi.so") || library.starts_with("libmpich.so")
     }
 
-    /// What an MPI library at this path is, by the libraries that it needs in turn.
+    /// The flavour of the MPI library at this path, by the libraries that it needs in turn.
     pub fn of_library(path: &str, needed: &[String]) -> Self {
         let number = |name: &String| -> Option<u32> { name.strip_prefix("libopen-pal.so.")?.parse().ok() };
         match needed.iter().find_map(number) {
@@ -151,14 +151,15 @@ fn without_pmix(means: Means) -> &'static str {
     }
 }
 
-/// The number by which Open MPI tells a job from the others of a user on a host, in the names of its files too. It takes
-/// 32 bits, the 16th of which it loses on some of its ways, and the highest of which must not all be set.
+/// The number by which Open MPI tells a job from the others of a user on a host, in the names of its files
+/// too. It takes 32 bits, the 16th of which it loses on some of its ways, and the highest of which must not
+/// all be set.
 pub fn open_mpi_job(job: JobId) -> u32 {
     let [a, b, c, d, ..] = job.0;
     (u32::from_le_bytes([a, b, c, d]) & 0x7fff_7fff) | 1
 }
 
-/// Whether a library is part of every system, and needs no MPI.
+/// Returns true if a library is part of every system, and needs no MPI.
 pub fn is_of_the_system(library: &str) -> bool {
     let name = library.split_once(".so").map_or(library, |(name, _)| name);
     matches!(

@@ -1,4 +1,4 @@
-//! What a launcher does about names that several jobs share.
+//! A launcher's part in names that several jobs share.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,8 +16,8 @@ use super::{NameRefusal, NameReply, NameRequest, NoReply};
 /// [`handle_timeout`](Self::handle_timeout) when [`deadline`](Self::deadline) has come.
 ///
 /// It remembers what the job has published, to publish it again if the connection was lost: that may be a matter of the
-/// network, or of a launcher that was suspended, and the job goes on all the same. What is to change about one name is asked
-/// one after the other, so that there is no doubt in which order it was done.
+/// network, or of a launcher that was suspended, and the job goes on all the same. What is to change about
+/// one name is asked one after the other, so that there is no doubt in which order it was done.
 #[derive(Debug)]
 pub struct NameClient<A> {
     names: BTreeMap<BString, Name<A>>,
@@ -34,7 +34,7 @@ pub struct NameClient<A> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
-/// What has to be done.
+/// An action that has to be done for a [`NameClient`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action<A> {
     /// Send this to the name server, and say with [`NameClient::handle_reply`] what came of it, in any case.
@@ -48,7 +48,7 @@ pub enum Action<A> {
 /// A name that the job has published, or about which something is to be done.
 #[derive(Debug)]
 struct Name<A> {
-    /// What the job has published under it.
+    /// The port that the job has published under it.
     port: Option<BString>,
     at_server: AtServer,
     /// A request about it waits for its reply.
@@ -60,11 +60,11 @@ struct Name<A> {
     refusals: u32,
 }
 
-/// What the server has of this job under a name.
+/// The state at the server of a name of this job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtServer {
     Nothing,
-    /// What the job has published.
+    /// The port that the job has published.
     Published,
     /// A reply is missing.
     Unknown,
@@ -88,8 +88,8 @@ impl<A> Default for NameClient<A> {
 impl<A> NameClient<A> {
     /// The pause before names are published again, and after each time that this failed.
     pub const PAUSE: Duration = Duration::from_secs(1);
-    /// The user is told after so many failures in a row: the server has to notice first that the old connection is gone, and
-    /// one that is started anew has to come up.
+    /// The user is told after so many failures in a row: the server has to notice first that the old
+    /// connection is gone, and one that is started anew has to come up.
     const FAILURES_TOLD: u32 = 2;
 
     /// A client that has asked nothing.
@@ -147,8 +147,8 @@ impl<A> NameClient<A> {
         }
     }
 
-    /// The connection to the server is gone, and with it what the job had published there. What waits for a reply is told of
-    /// that by itself.
+    /// The connection to the server is gone, and with it what the job had published there. What waits for a
+    /// reply is told of that by itself.
     pub fn handle_lost(&mut self, now: Duration) {
         for name in self.names.values_mut().filter(|name| !name.is_asking) {
             name.at_server = AtServer::Nothing;
@@ -225,7 +225,7 @@ impl<A> NameClient<A> {
         }
     }
 
-    /// What came of a program's request to publish a name, or to do so no more.
+    /// Handles the result of a program's request to publish or unpublish a name.
     fn handle_change(
         &mut self,
         now: Duration,
@@ -265,7 +265,7 @@ impl<A> NameClient<A> {
         self.proceed(&service);
     }
 
-    /// What came of publishing again what was lost.
+    /// Handles the result of publishing a lost name again.
     fn handle_again(&mut self, now: Duration, service: &BString, result: Result<NameReply, NoReply>) {
         self.is_silence_told &= result.is_err();
         let Some(name) = self.names.get_mut(service) else {
@@ -304,7 +304,7 @@ impl<A> NameClient<A> {
         self.proceed(service);
     }
 
-    /// What came of forgetting what may be there.
+    /// Handles the result of asking the server to forget a name that it may have.
     fn handle_forgotten(&mut self, now: Duration, service: &BString, result: Result<NameReply, NoReply>) {
         let Some(name) = self.names.get_mut(service) else {
             return;
@@ -376,7 +376,8 @@ fn service_of(request: &NameRequest) -> &BString {
     }
 }
 
-/// What whoever asked is told. That a name is there already, or is not there, is said in the words of a job's own names.
+/// The answer to the program that asked. A name that is there already, or is not there, is answered as if it
+/// were one of a job's own names.
 fn answer(request: &NameRequest, result: Result<NameReply, NoReply>) -> Answer {
     let why = match (request, result) {
         (NameRequest::Lookup { .. }, Ok(Ok(value))) => return Answer::Value { value },

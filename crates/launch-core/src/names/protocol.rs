@@ -1,4 +1,4 @@
-//! What launchers and a name server say to each other: postcard in messages of a fabric, behind its handshake.
+//! The messages between launchers and a name server: postcard in messages of a fabric, behind its handshake.
 
 use core::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use super::NameTable;
 /// In the place of a job's number: who means something else by the messages has another one.
 pub const NAMES: JobId = JobId(*b"ropewalk names 1");
 
-/// What a launcher wants.
+/// The request of a launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NameRequest {
     /// To know the port.
@@ -34,10 +34,10 @@ pub enum NameRequest {
     },
 }
 
-/// What it gets: with [`NameRequest::Lookup`] the port.
+/// The reply to a request: with [`NameRequest::Lookup`] the port.
 pub type NameReply = Result<Option<BString>, NameRefusal>;
 
-/// Why it does not.
+/// Why the server refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum NameRefusal {
     /// All names and ports together are too much.
@@ -62,7 +62,7 @@ pub enum NameRefusal {
     /// The job has too many.
     #[error("this job has published {} names already", NameTable::<()>::PER_JOB_MAX)]
     TooMany,
-    /// What came was no request.
+    /// The message was no request.
     #[error("the name server does not understand this launcher: are both the same version?")]
     Unclear,
 }

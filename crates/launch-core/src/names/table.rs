@@ -1,4 +1,4 @@
-//! What a name server keeps.
+//! The names that a name server keeps.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ impl<J> NameTable<J> {
         }
     }
 
-    /// Whether nothing is kept, and nothing counted that is not.
+    /// Returns true if no name is kept, and neither jobs nor bytes are counted.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.jobs.is_empty() && self.bytes == 0
@@ -133,7 +133,7 @@ impl<J: Copy + Ord> NameTable<J> {
     }
 }
 
-/// What a name takes, about, with what stands around it.
+/// The approximate size of a name in the table, in bytes, with its overhead.
 fn cost(service: &BString, port: &BString) -> usize {
     service.len() + port.len() + 256
 }
@@ -189,7 +189,7 @@ mod tests {
         assert!(table.is_empty(), "{table:?}");
     }
 
-    /// What is too much is refused by name, and what made room is room again.
+    /// Each limit has a refusal of its own, and names that are gone make room again.
     #[test]
     fn the_table_has_limits() {
         type Table = NameTable<u32>;

@@ -15,8 +15,8 @@ pub enum Binding {
     Parts {
         /// To which.
         parts: Parts,
-        /// Into which domains the host is divided: each rank is bound in the domain behind that of the rank before it, and
-        /// to those of its parts that nobody has, as long as there are some.
+        /// Into which domains the host is divided: each rank is bound in the domain behind that of the rank
+        /// before it, and to those of its parts that nobody has, as long as there are some.
         mapping: Parts,
     },
     /// To one processor each, in the order of their numbers.
@@ -28,7 +28,7 @@ pub enum Binding {
 /// So many parts of a host, one beside the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parts {
-    /// What they are.
+    /// The kind of part.
     pub part: Part,
     /// How many.
     pub count: NonZeroU32,
@@ -37,7 +37,7 @@ pub struct Parts {
 /// A part of a host, with all its processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
-    /// What shares a cache.
+    /// The processors that share a cache.
     Cache(CacheKind),
     /// A core with all its hardware threads.
     Core,
@@ -84,7 +84,7 @@ pub enum BindingSyntaxError {
     /// A number of parts that is none.
     #[error("{text:?} says no number of parts: expected 1 or more behind the colon, as in core:2")]
     Count {
-        /// What it says.
+        /// Its text.
         text: String,
     },
     /// Something near a device.
@@ -93,13 +93,13 @@ pub enum BindingSyntaxError {
          memory node (numa)"
     )]
     Device {
-        /// What it says.
+        /// Its text.
         text: String,
     },
     /// A part of hosts that is not known.
     #[error("{text:?} is none of {}", Part::NAMES)]
     Part {
-        /// What it says.
+        /// Its text.
         text: String,
     },
     /// An entry of a list of processors.
@@ -109,7 +109,7 @@ pub enum BindingSyntaxError {
         UserBinding::PROCESSOR_MAX
     )]
     Entry {
-        /// What it says.
+        /// Its text.
         entry: String,
     },
 }
@@ -277,7 +277,7 @@ impl UserEntry {
     }
 }
 
-/// What Hydra calls devices; numbers or names follow.
+/// The names that Hydra has for devices; numbers or names follow.
 const DEVICES: [&str; 7] = ["pci", "gpu", "ib", "en", "eth", "hfi", "hsn"];
 
 #[cfg(test)]
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// What names nothing, or what is not looked at, is told apart.
+    /// A number that is none, a device and an unknown part are different errors.
     #[test]
     fn what_names_no_part_is_refused() {
         use BindingSyntaxError::{Count, Device, Part as NoPart};

@@ -9,7 +9,7 @@ use super::{
     processors::{Processor, in_order},
 };
 
-/// What the ranks of one host are bound to.
+/// The processors that the ranks of one host are bound to.
 #[derive(Clone, Debug)]
 pub enum Bindings {
     /// Nothing.
@@ -25,7 +25,7 @@ pub enum Bindings {
     },
     /// One of these each.
     RoundRobin(Vec<u32>),
-    /// What a list says, out of these.
+    /// Those that a list names, out of these.
     User(UserBinding, Vec<u32>),
 }
 
@@ -77,8 +77,9 @@ pub enum BindingError {
 }
 
 impl Bindings {
-    /// What ranks are bound to on a host on whose processors of these numbers, in ascending order, they may run. What a
-    /// processor is part of is asked only where it matters: to find out takes the system some dozen files for each.
+    /// The bindings on a host whose ranks may run on the processors with the numbers `allowed`, in ascending
+    /// order. `describe` says of which parts a processor is. It is called only if the binding depends on
+    /// that: it takes the system some dozen files for each processor.
     pub fn new(
         binding: &Binding,
         allowed: &[u32],
@@ -95,10 +96,10 @@ impl Bindings {
         })
     }
 
-    /// As Hydra (`handle_bitmap_binding` in its `topo_hwloc.c`): the host is divided into domains of so many neighbouring
-    /// parts as the mapping says; if they do not come out even the last one goes on with the first parts, and so on until
-    /// they do. Ranks get the domains in turn. In each the first rank gets the parts where the domain begins, and the next
-    /// one those behind them, if that is less than the domain.
+    /// As Hydra (`handle_bitmap_binding` in its `topo_hwloc.c`): the host is divided into domains of so many
+    /// neighbouring parts as the mapping says; if they do not come out even the last one goes on with the
+    /// first parts, and so on until they do. Ranks get the domains in turn. In each the first rank gets the
+    /// parts where the domain begins, and the next one those behind them, if that is less than the domain.
     fn to_parts(wanted: Parts, mapping: Parts, processors: &[Processor]) -> Result<Self, BindingError> {
         let processors = in_order(processors);
         let parts = all(wanted, &processors)?;
@@ -201,7 +202,8 @@ impl UserBinding {
     }
 }
 
-/// All parts of a kind, as places of their processors, in the order of the first. As many as are to go together are there.
+/// All parts of a kind, as places of their processors, in the order of the first. As many as are to go
+/// together are there.
 fn all(wanted: Parts, processors: &[Processor]) -> Result<Vec<Vec<usize>>, BindingError> {
     let mut indices = BTreeMap::new();
     let mut parts: Vec<Vec<usize>> = Vec::new();

@@ -40,8 +40,8 @@ impl Processor {
     }
 }
 
-/// In the order in which hwloc numbers them: what is in one part of the host is side by side, and of parts the one with the
-/// lowest processor comes first.
+/// In the order in which hwloc numbers them: what is in one part of the host is side by side, and of parts
+/// the one with the lowest processor comes first.
 pub(super) fn in_order(processors: &[Processor]) -> Vec<Processor> {
     let caches = (1..=CACHE_LEVELS).rev().map(|level| {
         Part::Cache(CacheKind {

@@ -36,7 +36,7 @@ struct Block {
      row with so many ranks each, with commas between them"
 )]
 pub struct RankMapError {
-    /// What is not understood.
+    /// The entry that is not understood.
     pub entry: String,
 }
 
@@ -131,8 +131,8 @@ mod tests {
         text.parse::<RankMap>().unwrap().hosts().take(8).collect()
     }
 
-    /// "1,1,2,2 puts rank 0 and 1 on node 1, rank 2 and 3 on node 2"; "(start_id, num_nodes, num_ranks), for example (1,2,2)
-    /// describes the same rankmap".
+    /// "1,1,2,2 puts rank 0 and 1 on node 1, rank 2 and 3 on node 2"; "(start_id, num_nodes, num_ranks), for
+    /// example (1,2,2) describes the same rankmap".
     #[test]
     fn maps_are_read_as_hydra_has_them() {
         assert_eq!(hosts("1,1,2,2"), [1, 1, 2, 2]);
@@ -147,7 +147,7 @@ mod tests {
         assert!(most.ranks() > 1 << 63);
     }
 
-    /// What is wrong is named.
+    /// An entry that is wrong is named.
     #[test]
     fn what_is_no_map_is_refused() {
         for (text, wrong) in [

@@ -1,10 +1,11 @@
 //! How a job goes on without a host in the middle of its tree: those right below it go on below the launcher.
 //!
-//! What the lost node had taken and not handed on would be lost with it, and what it had handed on would come twice if
-//! it were said again. So in such jobs each end keeps what it said until the other end is known to have it, and the nodes
-//! between the ends keep nothing: an agent keeps its reports ([`Kept`]), the launcher what it told ([`Accounts`]), both
-//! under numbers by which the other end drops what it has. The launcher alone decides whether a node lives: one that it
-//! has counted as lost is not adopted any more, and ends itself.
+//! Reports and orders that the lost node had taken and not handed on would be lost with it, and those that it
+//! had handed on would come twice if they were said again. So in such jobs each end keeps what it said until
+//! the other end is known to have it, and the nodes between the ends keep nothing: an agent keeps its reports
+//! ([`Kept`]), the launcher what it told ([`Accounts`]), both under numbers by which the other end drops what
+//! it has. The launcher alone decides whether a node lives: one that it has counted as lost is not adopted
+//! any more, and ends itself.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,8 +17,8 @@ use crate::{
     tree::{NodeId, Tree},
 };
 
-/// What an agent has reported and the launcher may not have. Its size is bounded by what may be under way on the links
-/// up to the launcher, and the launcher's delay in saying what it has.
+/// The reports of an agent that the launcher may not have. Their size is bounded by the bytes that may be
+/// under way on the links up to the launcher, and by the launcher's delay in saying what it has.
 #[derive(Debug)]
 pub(super) struct Kept {
     node: NodeId,
@@ -40,7 +41,8 @@ struct Lane {
     kept: VecDeque<Up>,
 }
 
-/// What an agent's reports are counted by: output, and ends behind it, wait for credit, and all else overtakes them.
+/// The lane in which a report is counted: output, and ends behind it, wait for credit, and all else overtakes
+/// them.
 fn lane(report: &Report) -> usize {
     usize::from(matches!(report, Report::Output { .. } | Report::Finished))
 }
@@ -97,7 +99,7 @@ impl Kept {
         }
     }
 
-    /// Whether the launcher may not have heard of the end of this agent, which was told.
+    /// Returns true if the end of this agent was told and the launcher may not have heard of it.
     pub(super) fn has_end(&self) -> bool {
         let is_end = |up: &Up| matches!(up.report, Report::Finished) && self.node.host() == Some(up.host);
         self.lanes[OUTPUT].kept.back().is_some_and(is_end)
@@ -137,18 +139,18 @@ impl Kept {
         true
     }
 
-    /// Whether the launcher should hear of what came.
+    /// Returns true if the launcher should hear which of its messages came.
     pub(super) fn has_untold(&self) -> bool {
         self.untold >= Self::UNTOLD_MAX || self.untold_bytes >= Self::UNTOLD_BYTES_MAX
     }
 }
 
-/// What the launcher has told its agents, and has from each.
+/// The messages that the launcher has told its agents, and the number of reports that it has from each.
 #[derive(Debug)]
 pub(super) struct Accounts {
     tree: Tree,
     told: u64,
-    /// What somebody may not have heard.
+    /// The messages that some agent may not have heard, with their numbers.
     log: VecDeque<(u64, Down)>,
     accounts: BTreeMap<NodeId, Account>,
 }
@@ -179,7 +181,7 @@ enum State {
     Lost,
 }
 
-/// Whether a report came for the first time.
+/// The novelty of a report that came.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// It is new.
@@ -246,7 +248,7 @@ impl Accounts {
         if is_next { Taken::New } else { Taken::Known }
     }
 
-    /// What an agent is to hear of the reports that came from it, if it is time.
+    /// The acknowledgement of the reports that came from an agent, if it is time for one.
     pub(super) fn acknowledgement(&mut self, node: NodeId) -> Option<Down> {
         let account = self.accounts.get_mut(&node)?;
         let is_last = account.state == State::Finished;
@@ -265,8 +267,8 @@ impl Accounts {
         })
     }
 
-    /// Whether somebody else than the launcher may say that a node is at its end: not of one that the launcher sees
-    /// itself, or knows more of.
+    /// Returns true if somebody else than the launcher may say that a node is at its end. Nobody else may say
+    /// so of a node that the launcher sees itself, or knows more of.
     pub(super) fn may_be_ended(&self, node: NodeId) -> bool {
         let account = self.accounts.get(&node);
         account.is_some_and(|account| matches!(account.state, State::InPlace | State::Missing { .. }))
@@ -288,7 +290,8 @@ impl Accounts {
         self.forget_heard();
     }
 
-    /// Nothing comes through a node any more, and those below it have to come by themselves if they are not at their end.
+    /// Nothing comes through a node any more, and those below it have to come by themselves if they are not
+    /// at their end.
     fn miss_those_below(&mut self, node: NodeId) {
         for child in self.tree.children(node).map(NodeId) {
             if let Some(account) = self.accounts.get_mut(&child)
@@ -299,7 +302,7 @@ impl Accounts {
         }
     }
 
-    /// Whether a node may be adopted that is below another by the tree.
+    /// Returns true if a node that is below another by the tree may be adopted.
     pub(super) fn may_adopt(&self, node: NodeId) -> bool {
         let account = self.accounts.get(&node);
         let is_below_another = self.tree.parent(node) != Some(NodeId::ROOT);
@@ -340,7 +343,7 @@ impl Accounts {
         overdue
     }
 
-    /// What all have heard whom it concerns need not be kept.
+    /// Drops the messages that all agents whom they concern have heard.
     fn forget_heard(&mut self) {
         let accounts = &self.accounts;
         let has_heard = |account: &Account, number| {

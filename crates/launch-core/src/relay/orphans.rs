@@ -13,7 +13,7 @@ impl Relay {
     /// to see that it is lost, and it another to hear that nobody answers it, if it lives behind a cut.
     const PATIENCE: u32 = 3;
 
-    /// Whether a node that is not right below may say that it lost the one above it.
+    /// Returns true if a node that is not right below may say that it lost the one above it.
     pub fn may_adopt(&self, node: NodeId) -> bool {
         let accounts = self.accounts.as_ref();
         accounts.is_some_and(|accounts| accounts.may_adopt(node)) && !self.children.contains_key(&node)
@@ -87,8 +87,8 @@ impl Relay {
         true
     }
 
-    /// The launcher is suspended by its user: that it does not answer says nothing. Returns whether it is asked to be the node
-    /// above.
+    /// The launcher is suspended by its user: that it does not answer says nothing. Returns whether it is
+    /// asked to be the node above.
     pub fn excuse_launcher(&mut self) -> bool {
         match &mut self.parent {
             Parent::Seeking { until, .. } => {
@@ -152,7 +152,7 @@ impl Relay {
         }
     }
 
-    /// Whether a report is new, and its agent the one to say it.
+    /// Returns true if a report is new, and its agent is the one to say it.
     pub(super) fn takes(&mut self, up: &Up) -> bool {
         let Some(accounts) = &mut self.accounts else {
             return true;

@@ -31,8 +31,8 @@ fn large_output_goes_alone() {
     assert!(matches!(relay.poll_action(), Some(Action::SendParent(_))) == (sent / 2 + 2 > OUTPUT_WINDOW));
 }
 
-/// A job that is ended while its agents come up does not wait for those of other hosts, and the one beside the launcher, whose
-/// ranks may run already, hears it.
+/// A job that is ended while its agents come up does not wait for those of other hosts, and the one beside
+/// the launcher, whose ranks may run already, hears it.
 #[test]
 fn an_agent_beside_the_launcher_hears_an_early_end() {
     let tree = Tree::new(2, 2);

@@ -1,11 +1,11 @@
-//! What the launcher's mind wants done.
+//! The actions that the launcher's mind wants done.
 
 use ropewalk_pmi as pmi;
 
 use super::{groups::Asker, names::NameAsker};
 use crate::{event::JobEvent, protocol::Down, tree::NodeId};
 
-/// What has to be done for a [`Supervisor`](super::Supervisor).
+/// An action that has to be done for a [`Supervisor`](super::Supervisor).
 #[derive(Debug)]
 pub enum Action {
     /// Agents do not do what they are told: end them, and then their ranks without them.

@@ -37,7 +37,7 @@ struct SpawnedGroup {
     plan: GroupPlan,
 }
 
-/// What somebody waits for.
+/// A spawn that somebody waits for.
 #[derive(Debug)]
 struct Asked {
     asker: Asker,
@@ -216,8 +216,9 @@ impl Groups {
         }
     }
 
-    /// A process of a spawned group could not be started: all of it is given up, and the spawner hears why. A host that was
-    /// left just before it heard of the group is no reason: others take it. Returns whether the rank is of a spawned group.
+    /// A process of a spawned group could not be started: all of it is given up, and the spawner hears why. A
+    /// host that was left just before it heard of the group is no reason: others take it. Returns whether the
+    /// rank is of a spawned group.
     pub(super) fn handle_not_started(
         &mut self,
         ground: &mut Ground,

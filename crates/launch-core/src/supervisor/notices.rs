@@ -1,7 +1,7 @@
 //! Ends that are announced to advisors of checkpoints, and the words of advisors and stores.
 //!
-//! A job with an advisor that is to end is first asked to save. It is ended when the save is committed, or when its grace is
-//! nearly over. A job without an advisor is ended at once.
+//! A job with an advisor that is to end is first asked to save. It is ended when the save is committed, or
+//! when its grace is nearly over. A job without an advisor is ended at once.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -183,13 +183,14 @@ impl Notices {
         Some(self.under_way.as_ref()?.ending.clone())
     }
 
-    /// SIGUSR1 says that the end comes, but not when: the job saves at the end of its step, however long that is, and then ends.
+    /// SIGUSR1 says that the end comes, but not when: the job saves at the end of its step, however long that
+    /// is, and then ends.
     pub(super) fn is_notice(&mut self, now: Duration, ground: &mut Ground, signal: i32) -> bool {
         signal == SIGUSR1 && self.give(now, ground, &Ending::Interrupted(signal), None)
     }
 
-    /// Asks the job to save before it is ended, with SIGKILL at `kill_at` if that is known. Nothing happens, and `false` is
-    /// returned, if there is nobody to be asked, or the job is being ended.
+    /// Asks the job to save before it is ended, with SIGKILL at `kill_at` if that is known. Nothing happens,
+    /// and `false` is returned, if there is nobody to be asked, or the job is being ended.
     pub(super) fn give(
         &mut self,
         now: Duration,

@@ -90,7 +90,8 @@ impl Progress {
         ground.plan.survives_failures() && !self.is_warned
     }
 
-    /// Warns of the end of a job in which there is no progress, or says that it is due, and names the ranks that are left.
+    /// Warns of the end of a job in which there is no progress, or says that it is due, and names the ranks
+    /// that are left.
     pub(super) fn handle_timeout(
         &mut self,
         now: Duration,

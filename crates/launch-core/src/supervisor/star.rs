@@ -1,8 +1,8 @@
 //! The launcher's PMI server in jobs in which agents are adopted: all agents' servers are right below it.
 //!
-//! Servers in the middle of the tree would hold what those below them said, and lose it with their hosts. Here they hold
-//! nothing of others, and the way between the ends is safe: nothing on it is lost or doubled. That costs the launcher a
-//! message for each host and fence, though still not a connection.
+//! Servers in the middle of the tree would hold what those below them said, and lose it with their hosts.
+//! Here they hold nothing of others, and the way between the ends is safe: nothing on it is lost or doubled.
+//! That costs the launcher a message for each host and fence, though still not a connection.
 
 use ropewalk_names::HostId;
 use ropewalk_pmi as pmi;

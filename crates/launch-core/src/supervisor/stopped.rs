@@ -65,8 +65,8 @@ impl Stoppages {
         }
     }
 
-    /// Names the ranks that have been stopped for longer than anybody does without meaning it, and kills them if that is
-    /// wanted: that they are gone is then a failure like others.
+    /// Names the ranks that have been stopped for longer than anybody does without meaning it, and kills them
+    /// if that is wanted: that they are gone is then a failure like others.
     pub(super) fn handle_timeout(&mut self, now: Duration, ground: &mut Ground) {
         let kills = self.on_stopped == OnStopped::Fail && ground.is_running();
         for (&rank, stopped) in &mut self.stopped {

@@ -141,7 +141,7 @@ fn an_agent_that_does_not_obey_is_killed() {
     }
 }
 
-/// Whoever insists leaves the ranks no time, and gets the verdict even if no agent says anything any more.
+/// Insistence leaves the ranks no time, and the verdict comes even if no agent says anything any more.
 #[test]
 fn insistence_is_heard_at_once() {
     for (is_interrupted, code) in [(true, 130), (false, 124)] {
@@ -355,7 +355,8 @@ fn a_stopped_rank_is_named() {
     assert_eq!(supervisor.deadline(), Some(60 * SECOND));
 }
 
-/// Where it is wanted, a rank that stays stopped is killed, and the verdict says why; the policy for failures then holds.
+/// Where it is wanted, a rank that stays stopped is killed, and the verdict says why; the policy for failures
+/// then holds.
 #[test]
 fn a_rank_that_stays_stopped_may_be_a_failure() {
     for on_failure in [OnFailure::Abort, OnFailure::Continue] {
@@ -390,7 +391,8 @@ fn a_rank_that_stays_stopped_may_be_a_failure() {
     }
 }
 
-/// A group that was planned on a host that is left just then is begun anew on another, and the spawner hears of that one.
+/// A group that was planned on a host that is left just then is begun anew on another, and the spawner hears
+/// of that one.
 #[test]
 fn a_spawn_goes_where_processes_are_still_started() {
     let mut supervisor = supervisor_of("localhost:1,other:1", OnFailure::Abort);
@@ -453,8 +455,8 @@ fn a_spawn_goes_where_processes_are_still_started() {
     assert_eq!(answers, [(7, true)]);
 }
 
-/// The agent of a host that is alone asks through the launcher, which tells the user why it did not get what it asked for,
-/// once for each reason until something goes well.
+/// The agent of a host that is alone asks through the launcher, which tells the user why it did not get what
+/// it asked for, once for each reason until something goes well.
 #[test]
 fn the_only_host_asks_for_names_through_the_launcher() {
     let mut supervisor = supervisor(OnFailure::Abort);

@@ -43,8 +43,8 @@ pub fn agent_main() -> ExitCode {
 /// between them.
 pub(super) const HELPER_VARIABLE: &str = "ROPEWALK_PMIX_HELPER";
 
-/// Does what the one above says. Which agent this is, the one at the other end of standard input tells if it is not `known`.
-/// Returns the exit code.
+/// Does what the node above says, and returns the exit code. If this agent's position is not `known`, the
+/// process at the other end of standard input tells it.
 ///
 /// # Safety
 /// To be called while the process has one thread, and nobody owns a descriptor from 3 on.

@@ -36,14 +36,14 @@ use super::{
     watched::{Watched, is_readable, watch},
 };
 
-/// What the launcher's thread has of one attempt.
+/// The state of one attempt in the launcher's thread.
 pub(super) struct AttemptRun {
     pub(super) number: u32,
     pub(super) plan: Arc<Plan>,
     pub(super) supervisor: Supervisor,
     pub(super) started: Instant,
     pub(super) deliveries: deliveries::Sender,
-    /// What is delivered at the end of this turn.
+    /// The events and groups that are delivered at the end of this turn.
     waiting: Vec<Delivery>,
     /// How much of the output that was taken the agents know.
     output_credited: u64,
@@ -52,7 +52,7 @@ pub(super) struct AttemptRun {
     stdin_told: u64,
     /// Kept back until the agents are gone too.
     verdict: Option<Verdict>,
-    /// What programs spawned.
+    /// The process groups that programs spawned.
     groups: Vec<Arc<GroupPlan>>,
     /// Agents were lost or given up: what they left behind is looked for.
     was_abandoned: bool,
@@ -61,7 +61,7 @@ pub(super) struct AttemptRun {
     pub(super) names: SharedNames,
 }
 
-/// What drives a job besides its agents.
+/// The inputs that drive a job besides its agents: requests, the output that was taken, and signals.
 pub(super) struct Surface {
     pub(super) requests: mpsc::Receiver<Request>,
     /// How much output was taken.
@@ -228,8 +228,8 @@ impl AttemptRun {
         Ok(self.verdict.take())
     }
 
-    /// Stops the ranks, and this process once all agents have heard of that; goes on with both. A signal that comes before the
-    /// process is stopped calls that off, and is returned.
+    /// Stops the ranks, and this process once all agents have heard of that; goes on with both. A signal that
+    /// comes before the process is stopped calls the stop off, and is returned.
     async fn suspend(
         &mut self,
         branch: &mut Branch,
@@ -369,7 +369,8 @@ impl AttemptRun {
         }
     }
 
-    /// Whoever takes events wants to know where ranks are.
+    /// Notes a process group that begins or is forgotten. A new one is also delivered: the user of the events
+    /// wants to know where ranks are.
     fn note_group(&mut self, down: &Down) {
         match down {
             Down::Group(group) => {
@@ -429,8 +430,8 @@ async fn next_happening(
 /// How long whoever pressed ^Z waits for agents that do not answer, and the time between two looks at who has.
 const HEARING: Duration = Duration::from_secs(3);
 const TICK: Duration = Duration::from_millis(1);
-/// How long ranks may take to be killed, and their agents to say so, if nobody wants to wait for them: until their keepers are
-/// done too.
+/// How long ranks may take to be killed, and their agents to say so, if nobody wants to wait for them: until
+/// their keepers are done too.
 const URGENT: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(100));
 /// How long what is left then may take to see that it is to end.
 const URGENT_END: Duration = Duration::from_millis(250);

@@ -150,7 +150,7 @@ impl Attempts {
         self.began.elapsed().saturating_sub(stopped)
     }
 
-    /// What the launcher's thread does.
+    /// Runs all attempts, as the launcher's thread. An error is delivered.
     pub(super) fn run(
         mut self,
         first: Prepared,
@@ -344,8 +344,8 @@ impl Attempts {
     }
 }
 
-/// Waits until whoever takes the events has had the time for the last of them, if the job's end is `urgent` or becomes so by a
-/// signal. Returns the exit code.
+/// Waits until the user of the events has had the time to take the last of them, if the job's end is `urgent`
+/// or becomes so by a signal. Returns the exit code.
 async fn overdue(urgent: Option<i32>, signals: &mut Option<Signals>) -> i32 {
     let code = match urgent {
         Some(code) => code,
@@ -355,8 +355,8 @@ async fn overdue(urgent: Option<i32>, signals: &mut Option<Signals>) -> i32 {
     code
 }
 
-/// Opens as many descriptors as a runtime does, and closes them: where the runtime makes its pair of sockets for signals, it
-/// panics if it gets none.
+/// Opens as many descriptors as a runtime does, and closes them. The runtime panics if it gets none for its
+/// pair of sockets for signals.
 fn check_descriptors() -> io::Result<()> {
     let mut opened = Vec::new();
     for _ in 0..RUNTIME_DESCRIPTORS {
@@ -374,7 +374,7 @@ async fn closed(requests: &mut mpsc::Receiver<Request>) {
 const RUNTIME_DESCRIPTORS: usize = 8;
 /// How long it may take to tell the verdict.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// What stands in a bootstrap besides the plan, at most.
+/// The size of a bootstrap without the plan, in bytes, at most.
 const BOOTSTRAP_OVERHEAD: usize = 1 << 10;
 
 /// The variables by which an outer job links this process to its agent.

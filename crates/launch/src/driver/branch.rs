@@ -34,7 +34,7 @@ use crate::driver::bootstrap::Bootstrap;
 pub(super) use binding::bind;
 use links::{Above, send_bodies};
 
-/// What a node is, and knows of the job.
+/// The identity of a node, and its knowledge of the job.
 pub(super) struct Position {
     pub(super) node: NodeId,
     pub(super) key: JobKey,
@@ -45,7 +45,7 @@ pub(super) struct Position {
     pub(super) parent: Option<Address>,
     /// Where the launcher listens; `None` for itself.
     pub(super) launcher: Option<Address>,
-    /// Whether this process may be forked.
+    /// True if this process may be forked.
     pub(super) forks: bool,
     /// The agent of the first host, if it runs already and knows its own position.
     pub(super) forked: Option<Spawned>,
@@ -66,7 +66,7 @@ impl Position {
         }
     }
 
-    /// What a node right below has to know of this one, which listens at `own`.
+    /// The bootstrap for a node right below this one, which listens at `own`.
     pub(super) fn bootstrap(&self, node: NodeId, own: &Address) -> Bootstrap {
         Bootstrap {
             key: self.key.clone(),
@@ -78,7 +78,7 @@ impl Position {
     }
 }
 
-/// What a node learns from the others.
+/// News that a node has from the others.
 #[derive(Debug)]
 pub(super) enum BranchEvent {
     /// The launcher is the node above from now on.
@@ -91,8 +91,8 @@ pub(super) enum BranchEvent {
     ParentLost(String),
     /// Something for this node's PMI server, from that of a node right below.
     Pmi(NodeId, pmi::Up),
-    /// The node above is gone, and this one lives and asks the launcher to be it: said once, and again as long as the launcher
-    /// is suspended.
+    /// The node above is gone. This node lives, and asks the launcher to be the node above: said once, and
+    /// again as long as the launcher is suspended.
     SeeksLauncher,
     /// Something for the launcher, at the launcher.
     Up(Up),
@@ -100,8 +100,9 @@ pub(super) enum BranchEvent {
 
 /// A node's links to the one above and to those below.
 ///
-/// Call [`progress`](Self::progress) when the descriptor is readable and when [`next_deadline`](Self::next_deadline) has
-/// come, take the events, and [`flush`](Self::flush) at the end of each turn.
+/// Call [`progress`](Self::progress) when the descriptor is readable and when
+/// [`next_deadline`](Self::next_deadline) has come, take the events, and [`flush`](Self::flush) at the end of
+/// each turn.
 pub(super) struct Branch {
     position: Position,
     endpoint: Endpoint,
@@ -148,8 +149,9 @@ impl Branch {
     /// How long agents may take to end when nothing is wanted of them any more.
     pub(super) const END: Duration = Duration::from_millis(1500);
 
-    /// How long what starts an agent may take to end when nobody waits for that agent any more, which has never connected. It may
-    /// hang, or be the agent's keeper, which is not to be killed over its work.
+    /// How long the process that starts an agent may take to end when nobody waits for that agent any more,
+    /// which has never connected. The process may hang, or be the agent's keeper, which is not to be killed
+    /// over its work.
     const START_END: Duration = command_keeper::PATIENCE;
 
     /// Starts the agents right below. An agent connects to the node above.
@@ -210,7 +212,7 @@ impl Branch {
         self.perform_actions();
     }
 
-    /// Whether the node above has proven itself, and this one to it.
+    /// Returns true if the node above has proven itself, and this one to it.
     pub(super) fn is_connected(&self) -> bool {
         self.above.is_connected(&self.endpoint)
     }
@@ -241,14 +243,14 @@ impl Branch {
         }
     }
 
-    /// Whether this node has nothing more to do.
+    /// Returns true if this node has nothing more to do.
     pub(super) fn is_over(&self) -> bool {
         self.are_starters_gone() && (self.relay.is_over() || self.has_left_all())
     }
 
-    /// Whether all that this node had to say lies where the launcher finds it. On its own host that is so once the system has it:
-    /// a UNIX socket does not break, and keeps what was sent when its sender is gone. To wait for the answer, as others must,
-    /// would only take time.
+    /// Returns true if all messages of this node lie where the launcher finds them. On the launcher's own
+    /// host they do once the system has them: a UNIX socket does not break, and keeps what was sent when its
+    /// sender is gone. To wait for the answer, as other nodes must, would only take time.
     fn has_left_all(&self) -> bool {
         self.above.is_on_this_host()
             && self.relay.has_said_all()
@@ -257,7 +259,7 @@ impl Branch {
             && !self.endpoint.has_unsent()
     }
 
-    /// Whether every process that was started here is gone.
+    /// Returns true if every process that was started here is gone.
     pub(super) fn are_starters_gone(&self) -> bool {
         self.children.values().all(|child| child.starter.is_none())
     }
@@ -271,7 +273,7 @@ impl Branch {
         }
     }
 
-    /// Whether a process is one that was started here.
+    /// Returns true if the process is one that was started here.
     pub(super) fn is_starter(&self, pid: Pid) -> bool {
         let mut starters = self.children.values().filter_map(|child| child.starter.as_ref());
         starters.any(|starter| starter.pid() == pid)

@@ -1,8 +1,9 @@
 //! The process beside a launcher that ends the commands it leaves behind, with unsafe code to fork it off.
 //!
-//! A launcher that is killed ends no command any more. Those that it started on other hosts' behalf see that their standard
-//! input ends, but one that hangs before it reads that, as a client that never connects, would stay for ever. An agent needs
-//! nothing like it: the keeper above it kills whatever descends from it.
+//! A launcher that is killed ends no command any more. The commands that it started on other hosts' behalf
+//! see that their standard input ends, but one that hangs before it reads that, as a client that never
+//! connects, would stay for ever. An agent needs nothing like it: the keeper above it kills whatever descends
+//! from it.
 
 use std::{
     io,
@@ -26,8 +27,8 @@ use rustix::{
 
 use super::{keeper, process::close_from};
 
-/// A process that knows which commands run, and ends them once this one is gone, within two seconds. Dropped, it is gone at once
-/// and ends nothing.
+/// A process that knows which commands run, and ends them within two seconds once this one is gone. If
+/// dropped, it is gone at once and ends nothing.
 pub(super) struct CommandKeeper {
     /// By its number somebody else might be struck, if a program that uses this crate reaps all its children.
     process: OwnedFd,
@@ -111,8 +112,8 @@ impl Drop for CommandKeeper {
     }
 }
 
-/// How long commands may take to end by themselves, as their standard input has ended too: what is no command that hangs may be
-/// the keeper of an agent, which is not to be killed over its work.
+/// How long commands may take to end by themselves, as their standard input has ended too. A command that
+/// does not hang may be the keeper of an agent, which is not to be killed over its work.
 pub(super) const PATIENCE: Duration = keeper::PATIENCE.saturating_add(Duration::from_millis(250));
 /// How long they may take after SIGTERM.
 const TERMINATION: Duration = Duration::from_millis(500);
@@ -122,7 +123,8 @@ const LOOK: Timespec = Timespec {
     tv_nsec: 10_000_000,
 };
 
-/// What the process beside the launcher does. Makes system calls and nothing else: no allocation, no lock, no panic.
+/// The work of the process beside the launcher. It makes system calls and nothing else: no allocation, no
+/// lock, no panic.
 fn attend(line: BorrowedFd<'_>, commands: &mut Vec<Pid>) {
     // It has the launcher's name otherwise, and who kills all of that name would kill it.
     let _ = set_name(c"command-keeper");
@@ -218,8 +220,8 @@ mod tests {
         assert_eq!(rustix::io::read(&command.stderr, &mut [0; 1]), Ok(1));
     }
 
-    /// Commands that are left behind are ended, after a while, in which they might have ended by themselves, and also those that
-    /// do not want to.
+    /// Commands that are left behind are ended after a while, in which they might have ended by themselves.
+    /// Those that do not want to end are ended too.
     #[test]
     fn commands_that_are_left_behind_are_ended() {
         let mut keeper = CommandKeeper::fork(2).unwrap();
@@ -241,7 +243,7 @@ mod tests {
         }
     }
 
-    /// What the keeper was told to forget, and what it has no room for, is let alone.
+    /// Commands that the keeper was told to forget, or has no room for, are let alone.
     #[test]
     fn other_commands_are_let_alone() {
         let mut keeper = Rc::new(CommandKeeper::fork(1).unwrap());

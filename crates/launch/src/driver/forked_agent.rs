@@ -25,8 +25,9 @@ unsafe extern "C" {
     static program_invocation_name: *mut c_char;
 }
 
-/// Forks the agent off that has this position: it leads a session of its own, and its standard input is its life line, as that
-/// of one that was executed. `None` if this process has more threads than one, where a child may not do what its parent may.
+/// Forks the agent off that has this position. It leads a session of its own, and its standard input is its
+/// life line, as for an agent that was executed. `None` if this process has more threads than one: then a
+/// child may not do what its parent may.
 pub(super) fn fork_agent(position: impl FnOnce() -> Position) -> io::Result<Option<Spawned>> {
     if fs::read_dir("/proc/self/task")?.count() != 1 {
         return Ok(None);
@@ -66,7 +67,7 @@ fn run(stdin: OwnedFd, stderr: OwnedFd, position: Position) -> u8 {
     }
 }
 
-/// What posix_spawn(3) and exec would do.
+/// Does what posix_spawn(3) and exec would do.
 fn settle_in(stdin: &OwnedFd, stderr: &OwnedFd) -> io::Result<()> {
     setsid()?;
     dup2_stdin(stdin)?;
@@ -103,7 +104,7 @@ fn rename() {
     unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), program_invocation_name.cast(), name.len()) };
 }
 
-/// What `<program> agent` is in a list of words of so many bytes: cut off or filled with zeros.
+/// The words `<program> agent` in a list of words of `size` bytes: cut off or filled with zeros.
 fn name_in(program: &OsStr, size: usize) -> Vec<u8> {
     let mut name = [program.as_bytes(), b"\0agent"].concat();
     name.resize(size, 0);

@@ -55,7 +55,7 @@ impl Input {
     }
 }
 
-/// Whether standard input is /dev/null, so that nothing can come from it and nobody need read it.
+/// Returns true if standard input is /dev/null, so that nothing can come from it and nobody need read it.
 pub(super) fn is_empty() -> bool {
     let null = makedev(1, 3);
     fstat(rustix::stdio::stdin()).is_ok_and(|found| {
@@ -69,7 +69,7 @@ const BACKGROUND_INTERVAL: Timespec = Timespec {
     tv_nsec: 200_000_000,
 };
 
-/// Whether standard input is a terminal that belongs to other processes at the moment.
+/// Returns true if standard input is a terminal that belongs to other processes at the moment.
 fn is_in_background() -> bool {
     let foreground = tcgetpgrp(rustix::stdio::stdin());
     foreground.is_ok_and(|foreground| foreground != getpgrp())

@@ -8,8 +8,8 @@ use std::{
 use ropewalk_fabric::Address;
 use ropewalk_launch_core::protocol::Plan;
 
-/// Where the launcher listens: on the interface towards the first host that is not its own. `None` if there is no such host,
-/// so that no other host need reach it.
+/// Where the launcher listens: on the interface towards the first host that is not its own, unless the plan
+/// names one. `None` if there is no such host, so that no other host need reach it.
 pub(super) fn of_launcher(plan: &Plan) -> io::Result<Option<IpAddr>> {
     if plan.interface.is_some() {
         return Ok(plan.interface);

@@ -61,7 +61,8 @@ impl KeeperLine {
     }
 }
 
-/// What an agent says that was adopted. One that was orphaned says how many milliseconds it is to be let alone.
+/// The word of an agent that was adopted. One that was orphaned sends the number of milliseconds that it is
+/// to be let alone.
 const ADOPTED: u64 = 0;
 
 /// An agent that looks for another node above it ends by itself after once the detection time; a stopped one does not.
@@ -72,7 +73,7 @@ pub(super) const FAILED: u8 = 125;
 /// How long the agent has to end by itself once the one who started it is gone.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What the keeper knows of the one who started the agent.
+/// The keeper's knowledge of the process that started the agent.
 struct LifeLine {
     ended: Option<Instant>,
     /// Until when the agent may look for another node above it, if it does.
@@ -91,7 +92,7 @@ impl LifeLine {
     }
 }
 
-/// Whether whoever started this agent is gone, or wants it to end.
+/// Returns true if the process that started this agent is gone, or wants the agent to end.
 pub(super) fn has_life_line_ended() -> bool {
     let at_once = Timespec {
         tv_sec: 0,
@@ -102,13 +103,13 @@ pub(super) fn has_life_line_ended() -> bool {
     poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
-/// Parts this process in two. The keeper waits until the agent is gone, however that happens, and then kills whatever
-/// descends from it, and removes the shared memory that this leaves behind: orphans become children of the keeper, wherever
-/// they went and whatever they forgot. If standard
-/// input, the line to whoever started the agent, ends, the agent is killed unless it ends by itself: also if it is
-/// stopped, or its host cut off from the one above. An agent that says that it looks for another node above it has
-/// the time for that which it says, and then, if it found one, needs the line no more. A keeper that somebody stopped goes
-/// on when the process that started it dies, and when its agent ends.
+/// Parts this process in two. The keeper waits until the agent is gone, however that happens. Then it kills
+/// all processes that descend from the agent, and removes the shared memory that they leave behind: orphans
+/// become children of the keeper, wherever they went and whatever they forgot. If standard input ends, the
+/// line to the process that started the agent, the agent is killed unless it ends by itself: also if it is
+/// stopped, or its host cut off from the one above. An agent that says that it looks for another node above
+/// it has the time that it says, and then, if it found one, needs the line no more. A keeper that somebody
+/// stopped goes on when the process that started it dies, and when its agent ends.
 ///
 /// # Safety
 /// To be called while the process has one thread.
@@ -137,8 +138,8 @@ pub(super) unsafe fn fork() -> io::Result<Part> {
     }
 }
 
-/// Has the agent hear of the signals that are for the job: batch systems send them to the process that they have started, which
-/// is its keeper.
+/// Has the agent hear of the signals that are for the job: batch systems send them to the process that they
+/// have started, which is its keeper.
 fn hand_on_signals(agent: Pid) {
     static AGENT: AtomicI32 = AtomicI32::new(0);
     extern "C" fn hand_on(signal: libc::c_int) {

@@ -28,7 +28,7 @@ pub enum LaunchError {
         /// The number asked for.
         ranks: u32,
     },
-    /// Whoever was to prepare the job refused it.
+    /// The preparation of the job refused to start it.
     #[error("the job was not started")]
     Refused {
         /// Why.

@@ -28,9 +28,10 @@ use super::{
 
 /// Runs one job.
 ///
-/// Take its events with [`next_event`](Self::next_event) until [`JobEvent::Finished`]. Output that nobody takes
-/// makes the ranks wait; nothing else does. Of fences, notices and traces that nobody takes the latest are dropped; a job
-/// with millions of other events that nobody takes is ended. Dropping the launcher ends the job at once.
+/// Take its events with [`next_event`](Self::next_event) until [`JobEvent::Finished`]. Output that nobody
+/// takes makes the ranks wait; nothing else does. Of fences, notices and traces that nobody takes, the latest
+/// are dropped; a job with millions of other events that nobody takes is ended. Dropping the launcher ends
+/// the job at once.
 ///
 /// ```no_run
 /// # use ropewalk_launch::{JobEvent, JobSpec, Launcher};
@@ -52,7 +53,7 @@ pub struct Launcher {
     requests: mpsc::Sender<Request>,
     /// Of the attempt whose events are being taken.
     plan: Arc<Plan>,
-    /// What programs spawned, the latest last.
+    /// The process groups that programs spawned, the latest last.
     groups: VecDeque<Arc<GroupPlan>>,
     thread: Option<thread::JoinHandle<()>>,
     lines: VecDeque<JobEvent>,

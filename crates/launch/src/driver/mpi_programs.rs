@@ -23,7 +23,7 @@ use ropewalk_launch_core::mpi::{
 };
 use rustix::{process::getuid, system::uname};
 
-/// What is on this host for MPI programs.
+/// The libraries of this host for MPI programs.
 pub(super) struct MpiHost {
     /// Our `libpmi.so.0`.
     library: Option<PathBuf>,
@@ -58,8 +58,9 @@ impl MpiHost {
         }
     }
 
-    /// What Open MPI is to load, which takes each of several ranks for a job of its own if it is told of nothing: where our
-    /// library is missing and a script hides that it is needed, ranks that cannot load it end with an error instead.
+    /// The library that Open MPI is to load. If it is told of none, Open MPI takes each of several ranks for
+    /// a job of its own. So several ranks get a path even if our library is missing and a script hides that
+    /// it is needed: ranks that cannot load it end with an error.
     pub(super) fn library(&self, ranks: u32) -> Option<&Path> {
         let expected = (ranks > 1).then_some(&self.expected);
         self.library.as_ref().or(expected).map(PathBuf::as_path)

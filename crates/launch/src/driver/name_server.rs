@@ -12,8 +12,9 @@ use super::shared_names::only_tcp;
 
 /// Keeps the names that jobs publish with [`JobSpec::name_server`](crate::JobSpec::name_server), in memory only.
 ///
-/// Whoever comes has to prove that it has the key before it is listened to, and all that follows is encrypted. A name is gone
-/// with the connection of the job that published it, and with this server; jobs that go on publish theirs again.
+/// A client has to prove that it has the key before the server listens to it, and all that follows is
+/// encrypted. A name is gone with the connection of the job that published it, and with this server; jobs
+/// that go on publish theirs again.
 ///
 /// ```no_run
 /// # use std::{path::Path, time::Duration};

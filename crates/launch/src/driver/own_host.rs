@@ -1,4 +1,4 @@
-//! What this host is called.
+//! The names of this host.
 
 use ropewalk_launch_core::placement::is_local;
 use rustix::system::uname;
@@ -8,7 +8,7 @@ pub(super) fn own_host_name() -> String {
     uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Whether a name or address in a list of hosts means the host of this process.
+/// Returns true if a name or address in a list of hosts means the host of this process.
 pub fn is_own_host(name: &str) -> bool {
     is_local(name, &own_host_name())
 }

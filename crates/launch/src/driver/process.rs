@@ -20,7 +20,7 @@ use std::{
 use ropewalk_launch_core::Segment;
 use rustix::process::{Pid, Rlimit, WaitOptions, getpid, waitpid};
 
-/// What ranks inherit besides their standard streams, by number.
+/// The number of the descriptor for PMI. Ranks inherit it and [`LINK_FD`] besides their standard streams.
 pub(super) const PMI_FD: RawFd = 6;
 /// See [`PMI_FD`].
 pub(super) const LINK_FD: RawFd = 7;
@@ -33,7 +33,8 @@ pub(super) struct Slots {
     null: File,
 }
 
-/// What a child gets as standard input, output and error, for PMI, and as the link to its agent.
+/// The descriptors that a child gets as standard input, output and error, for PMI, and as the link to its
+/// agent.
 pub(super) struct Inherited {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
@@ -90,7 +91,7 @@ pub(super) struct Program {
     directory: Option<CString>,
 }
 
-/// What a process gets besides.
+/// The descriptors, the environment and the limits that a process gets besides its program.
 pub(super) struct ProcessOptions<'a> {
     pub(super) inherited: Inherited,
     /// `NAME=VALUE`.
@@ -237,10 +238,11 @@ pub(super) fn start(
     }
 }
 
-/// What a child may need of it before it is another program: a few calls, none of them deep.
+/// The size of the stack that a child may need before it is another program, in bytes: it makes a few calls,
+/// none of them deep.
 const STACK_SIZE: usize = 64 << 10;
 
-/// What the child works with, in memory that it shares with its parent.
+/// The data that the child works with, in memory that it shares with its parent.
 struct Child<'a> {
     parent: c_int,
     program: &'a Program,

@@ -73,7 +73,7 @@ pub(super) fn spawn(words: &[OsString]) -> io::Result<Spawned> {
     Ok(Spawned { pid, stdin, stderr })
 }
 
-/// What the child does with its descriptors.
+/// The actions of the child on its descriptors.
 struct Actions(MaybeUninit<libc::posix_spawn_file_actions_t>);
 
 impl Actions {
@@ -104,7 +104,7 @@ impl Drop for Actions {
     }
 }
 
-/// What the child is.
+/// The attributes of the child: its session and its signals.
 struct Attributes(MaybeUninit<libc::posix_spawnattr_t>);
 
 impl Attributes {

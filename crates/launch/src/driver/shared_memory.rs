@@ -1,5 +1,5 @@
-//! Shared memory that programs of MPICH leave behind when they are killed: it gives each a name in a folder of the system,
-//! and takes that away when all have it, or when it finalizes.
+//! Shared memory that programs of MPICH leave behind when they are killed. MPICH gives each piece a name in a
+//! folder of the system, and removes the name when all processes have the memory, or when MPICH finalizes.
 
 use std::{
     collections::BTreeSet,
@@ -66,7 +66,8 @@ impl Killed {
         name.starts_with(OF_MPICH) || of_libfabric(name).is_some_and(|pid| self.pids.contains(&pid))
     }
 
-    /// Whether it is a file of this user's that was made while the job ran. The file system's clock ticks in steps.
+    /// Returns true if the file is this user's and was made while the job ran. The file system's clock ticks
+    /// in steps.
     fn may_be_ours(&self, about: &Metadata) -> bool {
         let seconds = u64::try_from(about.ctime()).unwrap_or(0);
         let changed = UNIX_EPOCH + Duration::new(seconds, about.ctime_nsec() as u32);
@@ -116,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    /// What ranks that were killed left is removed; what was there before, what others hold, and what is called otherwise
-    /// stays.
+    /// Files that killed ranks left are removed. Files that were there before, that others hold, or that have
+    /// other names stay.
     #[test]
     fn only_what_killed_ranks_left_is_removed() {
         let folder = tempfile::tempdir().unwrap();

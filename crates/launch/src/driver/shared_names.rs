@@ -31,8 +31,8 @@ use super::{
 };
 
 /// The names that a job shares with others, if it does. Call [`progress`](Self::progress) once
-/// [`readable`](Self::readable) is ready and when [`next_deadline`](Self::next_deadline) has come, and take the answers and
-/// what is to be told.
+/// [`readable`](Self::readable) is ready and when [`next_deadline`](Self::next_deadline) has come, and take
+/// the answers and the messages for the user.
 pub(super) struct SharedNames {
     access: Option<NameServerAccess>,
     client: NameClient<NameAsker>,
@@ -75,7 +75,7 @@ impl SharedNames {
         self.answers.pop_front()
     }
 
-    /// What the user should know of names that were lost.
+    /// The next message for the user about names that were lost.
     pub(super) fn poll_told(&mut self) -> Option<String> {
         self.told.pop_front()
     }
@@ -363,7 +363,7 @@ mod tests {
         }
     }
 
-    /// What one job publishes another finds, until the first is over.
+    /// A name that one job publishes is found by another, until the first job is over.
     #[tokio::test]
     async fn names_are_shared_while_their_job_lives() {
         let server = Running::at("127.0.0.1:0");

@@ -1,4 +1,5 @@
-//! Signals: those of an agent are told by a descriptor. With unsafe code to block them, to ask for what they do, and to stop.
+//! Signals: those of an agent are told by a descriptor. With unsafe code to block signals, to ask for their
+//! actions, and to stop this process.
 
 use std::{
     io,
@@ -14,7 +15,7 @@ use rustix::{
     termios::tcgetpgrp,
 };
 
-/// What became of a child.
+/// A change of state of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChildNews {
     Continued,
@@ -80,8 +81,8 @@ impl ChildSignals {
     }
 }
 
-/// Stops this process until somebody lets it go on, and returns then. In the foreground of a terminal behind which no shell
-/// waits that could let it go on, as in that of `ssh -t`, it is not stopped.
+/// Stops this process until somebody lets it go on, and returns then. It is not stopped in the foreground of
+/// a terminal behind which no shell waits that could let it go on, as in that of `ssh -t`.
 pub(super) fn stop_this_process() {
     // A batch system that suspends a job sees to it that the job goes on, and has no terminal.
     if !is_in_foreground() {
@@ -106,14 +107,14 @@ pub(super) fn stop_this_process() {
     }
 }
 
-/// Whether this process is one of those that its terminal's keys are for.
+/// Returns true if this process is one of those that its terminal's keys are for.
 fn is_in_foreground() -> bool {
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
     let terminal = open("/dev/tty", flags, Mode::empty());
     terminal.is_ok_and(|terminal| tcgetpgrp(&terminal) == Ok(getpgrp()))
 }
 
-/// Whether this process ignores a signal so far.
+/// Returns true if this process ignores the signal so far.
 pub(super) fn is_ignored(signal: i32) -> bool {
     // SAFETY: an action of zeros is one; it is written, and read after that only.
     unsafe {
@@ -122,7 +123,7 @@ pub(super) fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// What became of one child, any of them; who is gone is reaped. Never waits.
+/// The next change of state of a child, any of them; a child that is gone is reaped. Never waits.
 pub(super) fn next_child() -> Option<(Pid, ChildNews)> {
     let options = WaitOptions::UNTRACED | WaitOptions::CONTINUED | WaitOptions::NOHANG;
     let (pid, status) = wait(options).ok().flatten()?;

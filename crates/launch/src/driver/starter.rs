@@ -62,8 +62,8 @@ impl Starter {
     /// How much of what it writes to standard error is kept.
     const SAID_MAX: usize = 4 << 10;
 
-    /// Starts the agent of a host, and writes `bootstrap` to its standard input as it takes it. With a `keeper` it does not
-    /// outlive this process.
+    /// Starts the agent of a host, and writes `bootstrap` to its standard input as it takes it. With a
+    /// `keeper`, it does not outlive this process.
     pub(super) fn start(
         plan: &Plan,
         host: &HostPlan,
@@ -199,8 +199,8 @@ impl Starter {
         self.ended
     }
 
-    /// The agent has connected: it has a keeper of its own, which this process may be, and which is not to be killed over its
-    /// work.
+    /// The agent has connected. It has a keeper of its own, which the process of this starter may be, and
+    /// which is not to be killed over its work.
     pub(super) fn handle_connected(&mut self) {
         self.kept = None;
     }
@@ -317,7 +317,7 @@ fn quoted(word: &OsStr) -> OsString {
 mod tests {
     use super::*;
 
-    /// What a shell would take for more than a word reaches it quoted.
+    /// A word that a shell would take for more than a word reaches it quoted.
     #[test]
     fn words_for_a_shell_are_quoted() {
         assert_eq!(quoted(OsStr::new("/usr/bin/ropewalk")), "/usr/bin/ropewalk");

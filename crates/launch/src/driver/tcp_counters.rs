@@ -1,5 +1,5 @@
-//! How much connections of TCP have moved, as the kernel counts it (sock_diag(7)): /proc/PID/io has nothing of send(2) and
-//! recv(2), by which MPI libraries move most.
+//! The bytes that TCP connections have moved, as the kernel counts them (sock_diag(7)): /proc/PID/io leaves
+//! out send(2) and recv(2), by which MPI libraries move most.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with},
 };
 
-/// How many bytes all of these sockets sent and received so far. Those that are not of TCP, or cannot be found, count nothing.
+/// How many bytes all of these sockets sent and received so far. Sockets that are not of TCP, or cannot be
+/// found, count nothing.
 pub(super) fn bytes_moved(inodes: &BTreeSet<u32>) -> u64 {
     if inodes.is_empty() {
         return 0;
@@ -142,8 +143,8 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that go over a connection count once at each end, by IPv4 and by IPv6; to look for data that is not there counts
-    /// nothing, and neither do sockets of others.
+    /// Bytes that go over a connection count once at each end, by IPv4 and by IPv6. A look for data that is
+    /// not there counts nothing, and neither do sockets of others.
     #[test]
     fn bytes_of_connections_are_counted() {
         for address in ["127.0.0.1:0", "[::1]:0"] {

@@ -13,7 +13,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 /// writes it does so with flags that do not wait.
 pub(super) type Watched<T> = AsyncFd<Descriptor<T>>;
 
-/// What owns one descriptor, the same one for as long as it lives.
+/// The owner of one descriptor, the same one for as long as it lives.
 pub(super) struct Descriptor<T>(T);
 
 /// Types that own one descriptor and never change it.
@@ -28,7 +28,7 @@ pub(super) fn watch<T: OwnsDescriptor>(inner: T, interest: Interest) -> io::Resu
     Ok(unsafe { AsyncFd::register_with_interest(Descriptor(inner), interest) }?)
 }
 
-/// Whether reading would find something now. If that cannot be told, trying does no harm.
+/// Returns true if a read would find something now, and also if that cannot be told: a try does no harm.
 pub(super) fn is_readable(descriptor: &OwnedFd) -> bool {
     let at_once = Timespec {
         tv_sec: 0,

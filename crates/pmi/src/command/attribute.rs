@@ -1,4 +1,4 @@
-//! What may stand as a field in the table.
+//! The types that a field in the table may have.
 
 use std::collections::BTreeMap;
 
@@ -87,8 +87,8 @@ number_attribute!(i32, u32);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs(pub Vec<(BString, BString)>);
 
-/// What a list of pairs is called on the wire: its number of pairs, and what stands before the index of each key
-/// and value.
+/// The words for a list of pairs on the wire: the name of its number of pairs, and the prefixes before the
+/// index of each key and value.
 #[derive(Clone, Copy)]
 pub(super) struct PairKeys {
     pub(super) count: &'static str,

@@ -117,7 +117,7 @@ macro_rules! commands {
                 Ok(message)
             }
 
-            /// What a message says. Attributes that are not in the table are ignored.
+            /// Reads the command that a message holds. Attributes that are not in the table are ignored.
             ///
             /// # Errors
             /// If it does not begin with a command of the table, or an attribute that must be there is missing
@@ -162,7 +162,7 @@ use commands;
 pub struct Decoded<C> {
     /// Which thread of the client asked, in the client's words: must be told it with the answer, byte by byte.
     pub thread: Option<BString>,
-    /// What it says.
+    /// The command: a request or a response.
     pub command: C,
 }
 
@@ -209,7 +209,7 @@ pub enum DecodeError {
     /// The command is not in the table.
     #[error("{command:?} is no PMI command of this form and direction")]
     UnknownCommand {
-        /// What stands there.
+        /// The name of the command in the message.
         command: BString,
         /// Who asked, if the client says so.
         thread: Option<BString>,

@@ -1,4 +1,4 @@
-//! What a client asks.
+//! The requests of a client.
 
 use bstr::{BStr, BString};
 
@@ -9,13 +9,13 @@ use crate::{
 };
 
 commands! {
-    /// What a client asks.
+    /// A request of a client.
     enum Request, last value Some("value"), {
         /// End the whole job. Not answered.
         Abort {
             /// The job's exit code.
             exit_code: Option<i32>,
-            /// Whether all of the job is meant, and not only this process.
+            /// True if the whole job is meant, and not only this process.
             is_world: Option<bool>,
             /// Why.
             message: Option<BString>,
@@ -40,7 +40,7 @@ commands! {
             job: Option<BString>,
             /// The client's rank.
             rank: u32,
-            /// Whether several threads of the client ask at once.
+            /// True if several threads of the client ask at once.
             threaded: Option<bool>,
         } => { Frame "fullinit" [job = "pmijobid", rank = "pmirank" | "srcid", threaded = "threaded"] }
         /// What was put under a key?
@@ -70,7 +70,7 @@ commands! {
         GetNodeAttribute {
             /// The attribute.
             key: BString,
-            /// Whether the answer waits until somebody puts it.
+            /// True if the answer waits until somebody puts the attribute.
             wait: bool,
         } => { Frame "info-getnodeattr" [key = "key", wait = "wait"] }
         /// How many processes could there be?
@@ -146,7 +146,7 @@ commands! {
             version: u32,
             /// The minor version.
             subversion: u32,
-            /// Whether its standard input and output shall be the process manager's: `yes` or `no`.
+            /// `yes` if its standard input and output shall be the process manager's, or else `no`.
             stdio: Option<BString>,
             /// How it proves who it is: `none`.
             authentication: Option<BString>,
@@ -160,7 +160,7 @@ commands! {
         Spawn {
             /// How many programs.
             count: u32,
-            /// What the new group's key-value space holds from the beginning.
+            /// The pairs that the new group's key-value space holds from the beginning.
             preput: Pairs,
             /// The programs.
             commands: SpawnCommands,
@@ -177,7 +177,7 @@ commands! {
             so_far: u32,
             /// Its arguments.
             arguments: Arguments,
-            /// What the new group's key-value space holds from the beginning.
+            /// The pairs that the new group's key-value space holds from the beginning.
             preput: Pairs,
             /// Wishes.
             info: Pairs,

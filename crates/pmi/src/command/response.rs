@@ -1,4 +1,4 @@
-//! What a server answers.
+//! The responses of a server.
 
 use bstr::{BStr, BString};
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 commands! {
-    /// What a server answers. `rc` is 0 when all went well; in lines it may be absent, which means 0.
+    /// A response of a server. `rc` is 0 when all went well; in lines it may be absent, which means 0.
     enum Response, last value Some("value"), {
         /// To [`Request::GetAppnum`](crate::Request::GetAppnum).
         Appnum {
@@ -47,9 +47,9 @@ commands! {
             appnum: Option<i32>,
             /// The job that spawned this one, if any.
             spawner: Option<BString>,
-            /// Whether a debugger wants to be waited for.
+            /// True if a debugger wants to be waited for.
             debugged: Option<bool>,
-            /// Whether the client shall say what it does.
+            /// True if the client shall say what it does.
             verbose: Option<bool>,
             /// Not 0 if the client cannot be served.
             rc: Option<i32>,
@@ -64,7 +64,7 @@ commands! {
         }
         /// To [`Request::Get`](crate::Request::Get).
         Get {
-            /// Whether there is such a key.
+            /// True if there is such a key.
             found: Option<bool>,
             /// The value.
             value: Option<BString>,
@@ -80,7 +80,7 @@ commands! {
         InitAck {} => { Line "initack" [] }
         /// To [`Request::JobConnect`](crate::Request::JobConnect).
         JobConnect {
-            /// Whether the client itself has to copy the other key-value space. No client can.
+            /// True if the client itself has to copy the other key-value space. No client can.
             kvscopy: Option<bool>,
             /// Not 0 if there is no such job.
             rc: Option<i32>,
@@ -96,7 +96,7 @@ commands! {
         } => { Frame "job-disconnect-response" [rc = "rc", message = "errmsg"] }
         /// To [`Request::GetJobAttribute`](crate::Request::GetJobAttribute).
         JobAttribute {
-            /// Whether there is such an attribute.
+            /// True if there is such an attribute.
             found: Option<bool>,
             /// Its value.
             value: Option<BString>,
@@ -111,7 +111,7 @@ commands! {
             value: Option<BString>,
             /// `ok`, or anything else for failure.
             info: Option<BString>,
-            /// Whether there is such a name.
+            /// True if there is such a name.
             found: Option<bool>,
             /// Not 0 if there is no such name.
             rc: Option<i32>,
@@ -146,7 +146,7 @@ commands! {
         }
         /// To [`Request::GetNodeAttribute`](crate::Request::GetNodeAttribute).
         NodeAttribute {
-            /// Whether there is such an attribute.
+            /// True if there is such an attribute.
             found: Option<bool>,
             /// Its value.
             value: Option<BString>,
@@ -220,9 +220,9 @@ commands! {
         } => { Line "singinit" [authentication = "authtype"] }
         /// To [`Request::Singinit`](crate::Request::Singinit).
         SinginitInfo {
-            /// Whether the versions fit together: `yes` or `no`.
+            /// `yes` if the versions fit together, or else `no`.
             version_fits: BString,
-            /// Whether three connections for standard input and output follow: `yes` or `no`.
+            /// `yes` if three connections for standard input and output follow, or else `no`.
             stdio: Option<BString>,
             /// The group's key-value space.
             kvsname: Option<BString>,
@@ -236,7 +236,7 @@ commands! {
             rc: Option<i32>,
             /// Why not.
             message: Option<BString>,
-            /// What became of each process, 0 if it was started, with commas between them (lines only).
+            /// The error code of each process, 0 if it was started, with commas between them (lines only).
             errcodes: Option<BString>,
             /// The new group's key-value space.
             job: Option<BString>,

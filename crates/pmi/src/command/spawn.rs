@@ -18,9 +18,9 @@ use crate::{
 /// A process wants more processes: a new process group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawn {
-    /// What the new group's key-value space holds from the beginning.
+    /// The pairs that the new group's key-value space holds from the beginning.
     pub preput: Vec<(BString, BString)>,
-    /// What to start, in the order of the new ranks.
+    /// The programs to start, in the order of the new ranks.
     pub commands: Vec<SpawnCommand>,
 }
 

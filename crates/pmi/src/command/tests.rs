@@ -127,8 +127,9 @@ fn names_are_unique() {
     }
 }
 
-/// "Every response MUST contain `rc=`", "Responses are matched by the client against the expected name as a PREFIX compare of
-/// the full expected string", which is the request's name and `-response`; nobody waits for one to an abort.
+/// "Every response MUST contain `rc=`", "Responses are matched by the client against the expected name as a
+/// PREFIX compare of the full expected string", which is the request's name and `-response`; nobody waits for
+/// one to an abort.
 #[test]
 fn every_frame_has_an_answer_with_a_return_code() {
     let frames = |rows: &'static [Command]| rows.iter().filter(|row| row.form == Form::Frame);
@@ -158,7 +159,7 @@ fn order_and_unknown_attributes_do_not_matter() {
     assert_eq!(decoded.map(|decoded| decoded.command), Ok(maxes));
 }
 
-/// What is not in the table, or lacks what it needs, is named.
+/// The error says if there is no command, and names an unknown command or a malformed attribute.
 #[test]
 fn malformed_messages_are_named() {
     let error = |body| Request::decode(line(body)).expect_err("malformed");

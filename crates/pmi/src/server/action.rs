@@ -1,4 +1,4 @@
-//! What a server wants to be done, and the names it uses.
+//! The actions that a server asks for, and the names that it uses.
 
 use bstr::BString;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub enum Peer {
     Singleton(GroupId),
 }
 
-/// What has to be done for a [`Server`](crate::Server).
+/// An action to be done for a [`Server`](crate::Server).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A process wants the whole job to end.
@@ -111,7 +111,7 @@ pub enum Action {
         connection: ConnectionId,
         /// Who, if known.
         process: Option<Process>,
-        /// What was done.
+        /// The breach of the protocol.
         error: ProtocolError,
     },
     /// A process put another value under a key that had one. The last one counts; a program rarely wants that.
@@ -165,7 +165,7 @@ pub enum ProtocolError {
     /// Something before `cmd=init`.
     #[error("the first PMI command is init, not {command}")]
     NotInitialized {
-        /// What came instead.
+        /// The command that came instead.
         command: &'static str,
     },
     /// A rank that is not of this host, or already connected.
@@ -189,7 +189,7 @@ pub enum ProtocolError {
     /// A second request in a line before the answer to the first.
     #[error("a PMI-1 client has one request at a time, but {command} came while another waits")]
     WhileWaiting {
-        /// What came.
+        /// The command that came.
         command: &'static str,
     },
 }

@@ -47,12 +47,12 @@ impl Connection {
         }
     }
 
-    /// Whether a request without a thread has to wait for its turn.
+    /// Returns true if a request without a thread has to wait for its turn.
     pub(super) fn is_busy(&self) -> bool {
         self.is_blocked || !self.held.is_empty()
     }
 
-    /// Whether a held request can be served.
+    /// Returns true if a held request can be served.
     pub(super) fn is_resumable(&self) -> bool {
         !self.is_blocked && !self.held.is_empty()
     }

@@ -24,7 +24,7 @@ struct OpenFence<W> {
     is_known: bool,
 }
 
-/// What a fence must know of its group.
+/// A fence's view of its group: the ranks, the policy about absent ones, and who decides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Membership<'a> {
     pub(super) size: u32,
@@ -50,7 +50,7 @@ pub(super) enum Above {
     Lost,
 }
 
-/// What follows from what happened to a fence.
+/// The consequence of an event for a fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// It is over for these.
@@ -121,7 +121,7 @@ impl<W> Fences<W> {
         });
     }
 
-    /// Whether this is the first look at a fence in which somebody waits.
+    /// Returns true only at the first look at a fence in which somebody waits.
     pub(super) fn is_news(&mut self, id: &FenceId) -> bool {
         let open = self.open.get_mut(id).filter(|fence| !fence.entered.is_empty());
         open.is_some_and(|fence| !std::mem::replace(&mut fence.is_known, true))
@@ -138,7 +138,7 @@ impl<W> Fences<W> {
         self.open.keys().cloned().collect()
     }
 
-    /// What is to be done about a fence.
+    /// Decides if a fence is over, is to be reported to the agent above, or waits.
     pub(super) fn settle(&mut self, id: &FenceId, group: Membership<'_>) -> Settled {
         let Some(fence) = self.open.get_mut(id) else {
             return Settled::Waits;
@@ -214,7 +214,7 @@ impl<W> OpenFence<W> {
 }
 
 impl Membership<'_> {
-    /// Whether all ranks of the subtree that take part are there or gone.
+    /// Returns true if all ranks of the subtree that take part are there or gone.
     fn is_complete(&self, id: &FenceId, entered: &RankSet) -> bool {
         let members = match &id.scope {
             FenceScope::Node => self.local,

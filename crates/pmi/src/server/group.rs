@@ -1,4 +1,4 @@
-//! What one agent knows of a process group.
+//! The state of a process group that one agent keeps.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,12 +14,12 @@ use crate::{
     RankSet,
 };
 
-/// What a [`Server`](crate::Server) must know of a process group.
+/// The description of a process group for a [`Server`](crate::Server).
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// Its name among the groups of the job.
     pub id: GroupId,
-    /// What its key-value space is called; no spaces.
+    /// The name of its key-value space, without spaces.
     pub kvsname: String,
     /// How many processes it has.
     pub size: u32,
@@ -35,20 +35,20 @@ pub struct GroupOptions {
     pub universe_size: Option<u32>,
     /// The key-value space of the group that spawned this one.
     pub spawner: Option<String>,
-    /// What the key-value space holds from the beginning.
+    /// The pairs that the key-value space holds from the beginning.
     pub preput: KeyValuePairs,
-    /// What the process manager says about the job beside what it always says, by key.
+    /// The attributes of the job, by key, that the process manager gives beside those that it always gives.
     pub attributes: KeyValuePairs,
-    /// What a fence does about processes that will never come.
+    /// The policy of fences about processes that will never come.
     pub absent: AbsentMembers,
 }
 
-/// What a fence does about processes that died, finalized or closed their connection.
+/// The policy of fences about processes that died, finalized or closed their connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbsentMembers {
     /// It completes without them.
     Exclude,
-    /// Whoever waits in it gets an error.
+    /// Every process that waits in it gets an error.
     Fail,
 }
 
@@ -85,7 +85,7 @@ pub(super) enum Phase {
 pub(super) struct Group {
     pub(super) options: GroupOptions,
     pub(super) space: KeyValueSpace,
-    /// What was put here and below, and is not known above.
+    /// The pairs that were put here and below, and are not known above.
     pub(super) unsent: KeyValuePairs,
     pub(super) unsent_size: usize,
     /// The data that bridges brought to fences that are not over.
@@ -161,7 +161,7 @@ impl Group {
         local.filter(|rank| !self.absent.contains(*rank))
     }
 
-    /// Whether a rank here is gone.
+    /// Returns true if a rank here is gone.
     pub(super) fn has_lost_locals(&self) -> bool {
         !self.absent.intersection(&self.options.local).is_empty()
     }
@@ -283,7 +283,7 @@ impl Group {
         0
     }
 
-    /// What the process manager itself says under a key.
+    /// The value that the process manager itself gives for a key.
     pub(super) fn attribute(&self, key: &[u8], form: Form) -> Option<BString> {
         match key {
             b"PMI_process_mapping" => {
@@ -305,7 +305,7 @@ impl Group {
         }
     }
 
-    /// Whether a key is the process manager's own.
+    /// Returns true if a key is the process manager's own.
     pub(super) fn is_served(&self, key: &[u8]) -> bool {
         key == b"PMI_process_mapping"
             || key == b"PMI_dead_processes"

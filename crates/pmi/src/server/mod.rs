@@ -59,9 +59,9 @@ pub struct Server {
     by_process: LiteMap<Process, ConnectionId>,
     children: BTreeSet<ChildId>,
     lost_children: BTreeSet<ChildId>,
-    /// What was published; only the root has it.
+    /// The published names with their ports; only the root has them.
     services: KeyValueSpace,
-    /// What is published is kept elsewhere.
+    /// True if published names are kept by a name server that several jobs share.
     shares_names: bool,
     questions: BTreeMap<u64, Asker>,
     next_question: u64,
@@ -298,18 +298,19 @@ impl Server {
         self.resume();
     }
 
-    /// What came of [`Action::Spawn`].
+    /// Takes the result of [`Action::Spawn`].
     pub fn handle_spawned(&mut self, id: SpawnId, result: Result<Spawned, SpawnRefused>) {
         self.take_answer(id.0, Answer::Spawned(result));
         self.resume();
     }
 
-    /// What has to be done next.
+    /// The next action to do.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// Whether a process began with PMI and did not end it: if it is gone, it did not go well.
+    /// Returns true if a process began with PMI and did not end it. If such a process is gone, it did not go
+    /// well.
     pub fn is_unfinished(&self, process: Process) -> bool {
         self.phase(process) == Phase::Initialized
     }
@@ -550,7 +551,7 @@ impl Server {
         self.send(waiter.connection, waiter.form, waiter.thread.as_ref(), response);
     }
 
-    /// What goes to the same connection next to each other goes as one.
+    /// Sends a response. Responses that follow each other on the same connection go out as one action.
     fn send(&mut self, id: ConnectionId, form: Form, thread: Option<&BString>, response: &Response) {
         let thread = thread.map(|thread| bstr::BStr::new(&**thread));
         let form = match form {

@@ -4,13 +4,14 @@ use super::{Answer, NameQuestionId, Question, Server};
 
 impl Server {
     /// From now on names are published and looked up at a name server that several jobs share: see
-    /// [`Action::AskNames`](super::Action::AskNames). It concerns the root only, which is told before any process speaks.
+    /// [`Action::AskNames`](super::Action::AskNames). It concerns the root only, which is told before any
+    /// process speaks.
     pub fn share_names(&mut self) {
         self.shares_names = true;
     }
 
-    /// What came of [`Action::AskNames`](super::Action::AskNames): [`Answer::Done`], [`Answer::Value`] or
-    /// [`Answer::Failed`].
+    /// Takes the answer to [`Action::AskNames`](super::Action::AskNames): [`Answer::Done`], [`Answer::Value`]
+    /// or [`Answer::Failed`].
     pub fn handle_name_answer(&mut self, id: NameQuestionId, answer: Answer) {
         self.take_answer(id.0, answer);
         self.resume();

@@ -37,8 +37,8 @@ impl Server {
         Answered(node_response(value))
     }
 
-    /// Whoever waits for a node attribute that nobody is left to put gets an error: all other processes of the group
-    /// here are gone, or wait themselves.
+    /// Answers with an error those who wait for a node attribute that nobody is left to put: all other
+    /// processes of the group here are gone, or wait themselves.
     pub(super) fn fail_stuck_node_waiters(&mut self, id: GroupId) {
         let Some(group) = self.groups.get(&id) else {
             return;

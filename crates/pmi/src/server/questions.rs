@@ -1,4 +1,4 @@
-//! What only the root can say: names, other groups, new processes.
+//! Questions that only the root can answer: about names, other groups and new processes.
 
 use bstr::BString;
 
@@ -19,7 +19,7 @@ pub(super) enum Asker {
     Local { waiter: Waiter, wanted: Wanted },
 }
 
-/// What a process asked for, as far as its answer depends on it.
+/// The request of a process, as far as its answer depends on it.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     Connect { job: BString },
@@ -116,7 +116,7 @@ impl Server {
     }
 }
 
-/// What a process is told, in the words that it knows.
+/// The response to a process, in the words that it knows.
 fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
     let in_words = form != Form::Frame;
     let said = |done: bool, otherwise: BString| match (done, in_words) {
@@ -201,7 +201,7 @@ fn response(form: Form, wanted: Wanted, answer: Answer) -> Response {
     }
 }
 
-/// What a process is told that gets a key.
+/// The response to a process that gets a key.
 pub(super) fn get_response(form: Form, value: Option<BString>, otherwise: BString) -> Response {
     match (form, value) {
         (Form::Frame, value) => Response::Get {
@@ -225,8 +225,8 @@ pub(super) fn get_response(form: Form, value: Option<BString>, otherwise: BStrin
     }
 }
 
-/// What became of each process. Clients take it that all were started if there is none, as is said of more than fit into a
-/// line.
+/// The error codes of the processes. If there are none, clients take it that all processes were started: the
+/// codes are left out if that is so and they do not fit into a line.
 fn errcodes(codes: &[i32]) -> Option<BString> {
     /// With room for what else the line says.
     const SIZE_MAX: usize = LINE_SIZE_MAX - 64;

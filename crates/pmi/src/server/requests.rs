@@ -1,4 +1,4 @@
-//! What a process asks, and what it is told.
+//! The requests of a process, and the responses to them.
 
 use bstr::BString;
 
@@ -16,7 +16,7 @@ use crate::{
     Spawn, VALUE_SIZE_MAX, wire::MessageWriter,
 };
 
-/// What became of a request.
+/// The outcome of a request.
 pub(super) enum Outcome {
     Answered(Response),
     /// Nothing is to be said, or was said already.

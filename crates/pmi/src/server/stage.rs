@@ -21,8 +21,8 @@ pub enum Stage {
 }
 
 impl Server {
-    /// How far a process of this host got; nothing if none of its group has begun here, since most programs never do. Ask
-    /// before its connection is closed: it waits in no fence after that.
+    /// How far a process of this host got; `None` if no process of its group has begun here, since most
+    /// programs never do. Ask before its connection is closed: it waits in no fence after that.
     pub fn stage(&self, process: Process) -> Option<Stage> {
         let group = self.group_of(process)?;
         match self.phase(process) {
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(waits.unwrap().to_string(), "in fence WORLD");
     }
 
-    /// What programs call a fence cannot change the terminal, nor fill it.
+    /// The name that a program gives a fence can neither change the terminal nor fill it.
     #[test]
     fn names_of_fences_are_bounded() {
         let fence = FenceId {

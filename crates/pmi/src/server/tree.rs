@@ -1,4 +1,4 @@
-//! What the servers of a job's agents tell each other along the tree.
+//! The messages between the servers of a job's agents, along the tree.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use crate::{RankSet, Spawn};
 /// Keys with their values.
 pub type KeyValuePairs = Vec<(BString, BString)>;
 
-/// What a server tells the one above it. To be delivered in order.
+/// A message from a server to the one above it. To be delivered in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Up {
     /// A process, here or below, wants to know or to have something that only the root can say.
     Ask {
         /// To be repeated in the answer.
         id: u64,
-        /// What it wants.
+        /// The question.
         question: Question,
     },
     /// Ranks are gone.
@@ -28,7 +28,7 @@ pub enum Up {
         group: GroupId,
         /// Which.
         ranks: RankSet,
-        /// Whether they failed.
+        /// True if they failed.
         failed: bool,
     },
     /// Ranks wait in a fence. A server waits for all below it before it says so.
@@ -39,14 +39,14 @@ pub enum Up {
         fence: FenceId,
         /// Which ranks.
         members: RankSet,
-        /// What was put here and below since the last time.
+        /// The pairs that were put here and below since the last time.
         pairs: KeyValuePairs,
     },
     /// Part of what was put, ahead of a fence: all would make too large a message.
     Pairs {
         /// Whose key-value space.
         group: GroupId,
-        /// What was put.
+        /// The pairs that were put.
         pairs: KeyValuePairs,
     },
     /// A rank that was gone has a new process.
@@ -56,7 +56,7 @@ pub enum Up {
     },
 }
 
-/// What a server tells those below it. To be delivered in order.
+/// A message from a server to those below it. To be delivered in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Down {
     /// To [`Up::Ask`].
@@ -83,14 +83,14 @@ pub enum Down {
         members: RankSet,
         /// Who is gone, so that it cannot complete.
         failed: Option<u32>,
-        /// What all put.
+        /// The pairs that all put.
         pairs: KeyValuePairs,
     },
     /// Part of what all put, ahead of the end of a fence.
     Pairs {
         /// Whose key-value space.
         group: GroupId,
-        /// What was put.
+        /// The pairs that were put.
         pairs: KeyValuePairs,
     },
     /// The root knows that a rank has a new process.
@@ -127,7 +127,8 @@ impl FenceId {
         tag: BString::new(Vec::new()),
     };
 
-    /// What PMI 1.2 writes as `WORLD:word`, `NODE:word` or `0,1,5:word`; the colon and the word may be missing.
+    /// Parses a fence that PMI 1.2 writes as `WORLD:word`, `NODE:word` or `0,1,5:word`; the colon and the
+    /// word may be missing.
     pub fn parse(group: &[u8]) -> Option<Self> {
         let colon = group.iter().position(|&byte| byte == b':');
         let (scope, tag) = match colon {
@@ -166,7 +167,7 @@ impl fmt::Display for FenceId {
     }
 }
 
-/// What only the root can say.
+/// A question that only the root can answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// Is there a group with this key-value space?
@@ -207,12 +208,12 @@ pub enum Question {
     },
 }
 
-/// What the root says.
+/// An answer of the root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// To [`Question::Connect`], [`Question::Publish`] and [`Question::Unpublish`].
     Done {
-        /// Whether it is so.
+        /// True if there is such a group, or if the name was published or forgotten.
         done: bool,
     },
     /// The name server that several jobs share did not do it.
@@ -226,7 +227,7 @@ pub enum Answer {
     Spawned(Result<Spawned, SpawnRefused>),
     /// To [`Question::Get`] and [`Question::Lookup`].
     Value {
-        /// What was asked for, if it is there.
+        /// The value that was asked for, if it is there.
         value: Option<BString>,
     },
 }
@@ -236,7 +237,7 @@ pub enum Answer {
 pub struct Spawned {
     /// Its key-value space.
     pub kvsname: BString,
-    /// What became of each process, 0 if it was started; empty if all were.
+    /// The error code of each process, 0 if it was started; empty if all were.
     pub errcodes: Vec<i32>,
 }
 

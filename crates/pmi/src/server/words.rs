@@ -1,10 +1,10 @@
-//! What the server says in words of its own.
+//! Texts in the server's own words.
 
 use bstr::BString;
 
-/// Words that may name what a client named, such that any client can read them: in one piece, because "a token without `=`
-/// in a RESPONSE makes the 4.0.2 client fail to parse"; without a `\`, which newer clients take for an escape; and short,
-/// because clients refuse a message with a long value as a whole.
+/// Words that any client can read, even if they hold a name that a client gave: in one piece, because "a
+/// token without `=` in a RESPONSE makes the 4.0.2 client fail to parse"; without a `\`, which newer clients
+/// take for an escape; and short, because clients refuse a message with a long value as a whole.
 pub(super) fn words(text: impl AsRef<[u8]>) -> BString {
     let text = text.as_ref().iter().take(SIZE_MAX);
     let plain = text.map(|&byte| match byte {

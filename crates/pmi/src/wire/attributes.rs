@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(attributes.value("port").as_deref(), Some(&b"p  q "[..]));
     }
 
-    /// What is put may hold anything but the end of the line.
+    /// The value of a put may hold anything but the end of the line.
     #[test]
     fn the_last_value_goes_on_to_the_end() {
         let attributes = line(b"cmd=put key=k value= a b=c  key=x ");

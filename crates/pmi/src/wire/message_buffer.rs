@@ -27,7 +27,7 @@ pub struct Message<'a> {
     pub body: &'a [u8],
 }
 
-/// What came is no message. The stream is of no use after that.
+/// Why the received bytes are no message. The stream is of no use after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MessageError {
@@ -39,13 +39,13 @@ pub enum MessageError {
         "a PMI-2 message begins with six bytes of decimal length of at most {FRAME_SIZE_MAX}, not {header:?}"
     )]
     FrameLength {
-        /// What stands there.
+        /// The six bytes.
         header: [u8; FRAME_HEADER_SIZE],
     },
     /// A line without end.
     #[error("a PMI-1 line is longer than {LINE_SIZE_MAX} bytes")]
     LineTooLong,
-    /// What no form begins with.
+    /// A byte with which no form of message begins.
     #[error("a message of PMI begins with \"cmd=\", \"mcmd=\" or a length, not with the byte {byte}")]
     NoMessage {
         /// The first byte.
@@ -252,8 +252,8 @@ mod tests {
         assert_eq!(parse(&longest), Err(MessageError::LineTooLong));
     }
 
-    /// "Client writes are several `write()`s and can be larger than 1024 in total": a block may come byte by byte, and has an
-    /// end.
+    /// "Client writes are several `write()`s and can be larger than 1024 in total": a block may come byte by
+    /// byte, and has an end.
     #[test]
     fn blocks_are_bounded() {
         let mut buffer = MessageBuffer::default();
@@ -285,7 +285,8 @@ mod tests {
     }
 
     proptest! {
-        /// "Header and body may arrive in separate reads": the messages do not depend on how the stream is cut into pieces.
+        /// "Header and body may arrive in separate reads": the messages do not depend on how the stream is
+        /// cut into pieces.
         #[test]
         fn split_anywhere_gives_the_same_messages(
             pieces in proptest::collection::vec(

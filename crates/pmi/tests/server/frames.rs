@@ -7,10 +7,10 @@ use super::{
     server_of,
 };
 
-/// Transcript 8.3: "libpmi2 (Slurm client)", with the values whole ("Ours must unescape on input and escape on output"), the
-/// fence a barrier ("**Ours: real barrier**"), and both words for the port ("Ours: send BOTH
-/// `port=p;value=p;found=TRUE;rc=0;`"). "All of pmi-version, pmi-subversion, rank, size, appnum, rc are mandatory", and a
-/// "PMI-2 client ALWAYS starts with one PMI-1 line".
+/// Transcript 8.3: "libpmi2 (Slurm client)", with the values whole ("Ours must unescape on input and escape
+/// on output"), the fence a barrier ("**Ours: real barrier**"), and both words for the port ("Ours: send BOTH
+/// `port=p;value=p;found=TRUE;rc=0;`"). "All of pmi-version, pmi-subversion, rank, size, appnum, rc are
+/// mandatory", and a "PMI-2 client ALWAYS starts with one PMI-1 line".
 #[test]
 fn golden_transcript_of_libpmi2() {
     let mut server = server(2, AbsentMembers::Fail);
@@ -78,7 +78,8 @@ fn golden_transcript_of_libpmi2() {
     assert!(!server.is_unfinished(process(0)) && server.is_unfinished(process(1)));
 }
 
-/// "dup: .. `rc=1;errmsg=duplicate_service_s;`", "none `found=FALSE;rc=1;`", "none: .. `rc=1;errmsg=service_s_not_found;`".
+/// "dup: .. `rc=1;errmsg=duplicate_service_s;`", "none `found=FALSE;rc=1;`", "none: ..
+/// `rc=1;errmsg=service_s_not_found;`".
 #[test]
 fn names_that_are_not_there_or_twice() {
     let mut server = server(1, AbsentMembers::Fail);
@@ -106,7 +107,8 @@ fn names_that_are_not_there_or_twice() {
     );
 }
 
-/// "decode left to right, `;;` -> `;`", "value may be empty", "Value <= 1024 bytes": what is put comes back as it went in.
+/// "decode left to right, `;;` -> `;`", "value may be empty", "Value <= 1024 bytes": values come back as they
+/// went in.
 #[test]
 fn values_come_back_as_they_went_in() {
     let mut server = server(1, AbsentMembers::Fail);
@@ -268,8 +270,8 @@ fn many_requests_at_a_time() {
     assert_eq!(drain(&mut two), ["0 misbehaved", "0 closed"]);
 }
 
-/// "Ours: implement: afterwards `kvs-get` with that jobid reads the other job's KVS", and not before; "kvscopy=TRUE makes
-/// clients fail".
+/// "Ours: implement: afterwards `kvs-get` with that jobid reads the other job's KVS", and not before;
+/// "kvscopy=TRUE makes clients fail".
 #[test]
 fn jobs_are_connected() {
     let mut server = server(1, AbsentMembers::Fail);
@@ -428,8 +430,9 @@ fn a_node_attribute_that_nobody_can_put_is_an_error() {
     assert_eq!(answers.matches(refusal).count(), 3, "{answers}");
 }
 
-/// What is not understood is answered, so that nobody waits for ever, as Slurm's ring, which is "optional", and anything but
-/// "exactly `TRUE` / `FALSE`" where that is asked for; what is no frame ends the connection.
+/// A request that is not understood is answered, so that nobody waits for ever: Slurm's ring, which is
+/// "optional", and anything but "exactly `TRUE` / `FALSE`" where that is asked for. A frame without a command
+/// ends the connection.
 #[test]
 fn unknown_commands_are_answered() {
     let mut server = server(1, AbsentMembers::Fail);

@@ -1,4 +1,4 @@
-//! What clients can take, and no more.
+//! The server's answers stay within the limits of clients.
 
 use ropewalk_pmi::{
     AbsentMembers, Action, GroupOptions, LINE_SIZE_MAX, MappingBlock, ProcessMapping, Server, SpawnId,
@@ -9,8 +9,9 @@ use super::{
     GROUP, ask, ask_frame, connection, drain, initialize, initialize_frames, process, server, server_of,
 };
 
-/// "kvsname+keylen+vallen+30 must fit 1024, so with Hydra's maxes the client uses vallen 1024-256-64-30 = 674": with names
-/// and keys as long as announced such a value makes the longest line that may be put, and is got whole.
+/// "kvsname+keylen+vallen+30 must fit 1024, so with Hydra's maxes the client uses vallen 1024-256-64-30 =
+/// 674": with names and keys as long as announced such a value makes the longest line that may be put, and is
+/// got whole.
 #[test]
 fn the_longest_value_of_a_line_fits() {
     let kvsname = "n".repeat(256);
@@ -26,8 +27,8 @@ fn the_longest_value_of_a_line_fits() {
     );
 }
 
-/// "Must fit the value limit (674/1024); .. if it cannot fit, answer "not found" (PMI-1 only)": a mapping is given whole or
-/// not at all, in the form in which it fits.
+/// "Must fit the value limit (674/1024); .. if it cannot fit, answer "not found" (PMI-1 only)": a mapping is
+/// given whole or not at all, in the form in which it fits.
 #[test]
 fn a_mapping_that_does_not_fit_is_not_given() {
     let mapping = |blocks: u32| {
@@ -66,8 +67,8 @@ fn a_mapping_that_does_not_fit_is_not_given() {
     }
 }
 
-/// "`PMI_dead_processes` (comma list of ranks that died, ..)": however many died, what is given are numbers of dead ranks,
-/// as many as a client of PMI-1 reads.
+/// "`PMI_dead_processes` (comma list of ranks that died, ..)": however many died, the value holds numbers of
+/// dead ranks, as many as a client of PMI-1 reads.
 #[test]
 fn a_list_of_many_dead_is_cut_between_ranks() {
     let mut server = server(1000, AbsentMembers::Exclude);
@@ -85,8 +86,9 @@ fn a_list_of_many_dead_is_cut_between_ranks() {
     assert_eq!(ranks, expected);
 }
 
-/// "a token without `=` in a RESPONSE makes the 4.0.2 client fail to parse", "MPICH >= 4.1 clients/servers treat `\` as an
-/// escape ..; so never send a bare `\` in a value": not even where the server repeats what it was asked for.
+/// "a token without `=` in a RESPONSE makes the 4.0.2 client fail to parse", "MPICH >= 4.1 clients/servers
+/// treat `\` as an escape ..; so never send a bare `\` in a value": not even where the server repeats what it
+/// was asked for.
 #[test]
 fn the_words_of_the_server_can_be_read() {
     let mut server = server(1, AbsentMembers::Fail);
@@ -116,8 +118,8 @@ fn the_words_of_the_server_can_be_read() {
     assert_eq!(drain(&mut server), [refused]);
 }
 
-/// "Value <= 1024 bytes: **clients reject a received value longer than 1024**": also where the server says something about
-/// a name that is as long.
+/// "Value <= 1024 bytes: **clients reject a received value longer than 1024**": also where the server says
+/// something about a name that is as long.
 #[test]
 fn no_value_of_a_frame_is_too_long() {
     let mut server = server(1, AbsentMembers::Fail);
@@ -160,9 +162,9 @@ fn no_value_of_a_frame_is_too_long() {
     }
 }
 
-/// "(optionally `errcodes=0,0,1` with exactly sum(nprocs) entries; the client asserts on the count)", "S must keep every
-/// response line <= 1023 bytes": of more processes than fit into a line the codes are left out if all were started, for a
-/// client then takes it that they were.
+/// "(optionally `errcodes=0,0,1` with exactly sum(nprocs) entries; the client asserts on the count)", "S must
+/// keep every response line <= 1023 bytes": of more processes than fit into a line the codes are left out if
+/// all were started, for a client then takes it that they were.
 #[test]
 fn many_processes_are_spawned_without_error_codes() {
     let mut server = server(1, AbsentMembers::Fail);

@@ -155,7 +155,8 @@ fn an_unfinished_message_keeps_nobody_waiting() {
     }
 }
 
-/// "duplicate put: .. Ours: last write wins, and report it in debug": another value under a key is told, with who put it.
+/// "duplicate put: .. Ours: last write wins, and report it in debug": another value under a key is told, with
+/// who put it.
 #[test]
 fn a_second_put_is_told() {
     let mut server = server(2, AbsentMembers::Fail);
@@ -214,7 +215,7 @@ fn the_dead_are_listed() {
     );
 }
 
-/// Whoever watches hears when the first rank waits, and when all go on; a fence inside a node is nobody's business.
+/// A watcher is told when the first rank waits, and when all go on. A fence inside a node is not reported.
 #[test]
 fn fences_are_told_to_who_watches() {
     let mut server = server(2, AbsentMembers::Fail);
@@ -387,8 +388,8 @@ fn port_mode() {
     assert!(server.is_unfinished(process(1)));
 }
 
-/// Transcript 8.6, but "append a token without `=` to the previous value with one space (superset, makes this case work)":
-/// names that differ in their second word are kept apart.
+/// Transcript 8.6, but "append a token without `=` to the previous value with one space (superset, makes this
+/// case work)": names that differ in their second word are kept apart.
 #[test]
 fn names_are_published_looked_up_and_unpublished() {
     let mut server = server(1, AbsentMembers::Fail);
@@ -427,7 +428,7 @@ fn an_abort_is_told_and_not_answered() {
     assert_eq!(server.poll_action(), Some(aborted));
 }
 
-/// What breaks the protocol closes the connection, and the others do not notice.
+/// A breach of the protocol closes the connection, and the others do not notice.
 #[test]
 fn who_breaks_the_protocol_is_closed() {
     let breaches: [&[u8]; 5] = [

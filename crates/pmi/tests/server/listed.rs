@@ -1,4 +1,5 @@
-//! The list of rules in `README.md` beside these tests, compared with the tests that there are, and with the rules in `rules.md`.
+//! Compares the list of rules in `README.md` beside these tests with the tests that there are, and with the
+//! rules in `rules.md`.
 
 use std::{collections::BTreeSet, env, fs, path::Path, process::Command};
 
@@ -11,8 +12,8 @@ const OWN: &str = "pmi/tests/server/";
 /// Shorter parts of quotations than this stand anywhere, and are no sign that a rule is meant.
 const TELLING: usize = 8;
 
-/// Every test that the list names is there, in the file that it names, is run, and its comment quotes rules, word by word; and there
-/// is no rule that none of them quotes.
+/// Every test that the list names is there, in the file that the list names, is run, and quotes rules in its
+/// comment, word by word. Every rule is quoted by one of them.
 #[test]
 fn listed_rules_are_tested() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -63,7 +64,7 @@ fn row(line: &str) -> Option<(&str, &str)> {
     Some((file.trim_matches('`'), test))
 }
 
-/// What stands above a test; `None` if there is no such test, or one that is not run.
+/// The comment above a test; `None` if there is no such test, or one that is not run.
 fn comment_of(source: &str, test: &str) -> Option<String> {
     let lines: Vec<_> = source.lines().map(str::trim).collect();
     let head = format!("fn {test}(");
@@ -78,7 +79,7 @@ fn comment_of(source: &str, test: &str) -> Option<String> {
     })
 }
 
-/// What a comment quotes: of each quotation the parts between the words that are left out.
+/// The quotations in a comment, each split where words are left out.
 fn quotations(comment: &str) -> Vec<String> {
     let quoted = comment.split('"').skip(1).step_by(2);
     // Three dots are the specification's own, as are two behind a word.

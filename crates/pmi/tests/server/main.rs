@@ -42,7 +42,8 @@ fn server_of(group: GroupOptions) -> Server {
     server
 }
 
-/// What the server sends, closes and says, one line for each; frames with their length checked and taken off.
+/// The messages and actions of the server, one line for each, without its notices about fences and
+/// overwritten keys. The length of a frame is checked and taken off.
 fn drain(server: &mut Server) -> Vec<String> {
     let mut lines = Vec::new();
     while let Some(action) = server.poll_action() {

@@ -31,8 +31,8 @@ fn frame(body: &str) -> String {
     format!("{:<6}{body}", body.len())
 }
 
-/// What a program of PMI-1 says about names is asked elsewhere, and it is told what came of that in the words of its own
-/// job's names; meanwhile others are served.
+/// Requests of a PMI-1 program about names are asked elsewhere, and the program is told the answers in the
+/// words of its own job's names; meanwhile others are served.
 #[test]
 fn names_are_asked_elsewhere_in_lines() {
     let mut server = sharing(2);
@@ -96,8 +96,8 @@ fn names_are_asked_elsewhere_in_lines() {
     }
 }
 
-/// Threads of a program of PMI-2 each have their own answer, in the order in which the answers come; one without a thread
-/// that comes meanwhile waits for its turn and is asked then.
+/// Threads of a program of PMI-2 each have their own answer, in the order in which the answers come. A
+/// request without a thread that comes meanwhile waits for its turn and is asked then.
 #[test]
 fn names_are_asked_elsewhere_in_frames() {
     let mut server = sharing(1);

@@ -1,5 +1,5 @@
-//! What was said under Slurm's `srun --mpi=pmi2`, byte for byte: our client writes what the clients there wrote and understands
-//! what Slurm answered, and our server answers the same bytes in its own words.
+//! The exchange under Slurm's `srun --mpi=pmi2`, byte for byte: our client writes what the clients there
+//! wrote and understands what Slurm answered, and our server answers the same bytes in its own words.
 
 use ropewalk_pmi::{
     AbsentMembers, Action, ClientCore, Dialect, GroupOptions, Pairs, Request, Response, Server,
@@ -24,7 +24,8 @@ impl Witness {
         }
     }
 
-    /// What the client takes Slurm's answer for. All is as it was on the wire, with line ends and lengths.
+    /// The response that the client reads in Slurm's answer. All is as it was on the wire, with line ends and
+    /// lengths.
     fn asks(&mut self, request: &Request, written: &str, of_slurm: &str, of_ours: &str) -> Response {
         let id = self.client.submit(std::slice::from_ref(request)).unwrap();
         assert_eq!(String::from_utf8(self.client.take_outgoing()).unwrap(), written);
@@ -83,8 +84,9 @@ fn get(kvsname: &str, source: Option<i32>, key: &str) -> Request {
     }
 }
 
-/// Transcript 8.2: "Same program under `srun --mpi=pmi2`: identical requests; answers carry `rc=0` second and no `msg`, e.g.
-/// `cmd=get_result rc=0 value=(vector,(0,1,2))`, `cmd=barrier_out rc=0`, `cmd=finalize_ack rc=0`."
+/// Transcript 8.2: "Same program under `srun --mpi=pmi2`: identical requests; answers carry `rc=0` second and
+/// no `msg`, e.g. `cmd=get_result rc=0 value=(vector,(0,1,2))`, `cmd=barrier_out rc=0`,
+/// `cmd=finalize_ack rc=0`."
 #[test]
 fn golden_transcript_of_mpich_under_slurm() {
     let mut witness = Witness::new(Dialect::Pmi1, "3.0");

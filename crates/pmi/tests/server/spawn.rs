@@ -181,8 +181,8 @@ fn a_spawned_group_is_its_own() {
     assert_eq!(ask(&mut server, 0, "cmd=barrier_in"), "cmd=barrier_out");
 }
 
-/// "HEAD: argcnt first", "preput .. (every block repeats it in 4.0.2; HEAD only in the first)", "can be larger than 1024 in
-/// total": it is understood as the other is.
+/// "HEAD: argcnt first", "preput .. (every block repeats it in 4.0.2; HEAD only in the first)", "can be
+/// larger than 1024 in total": it is understood as the other is.
 #[test]
 fn spawn_in_the_order_of_newer_clients() {
     let mut server = server(1, AbsentMembers::Fail);

@@ -27,7 +27,7 @@ struct Job {
     servers: Vec<Option<Server>>,
     parents: Vec<Option<usize>>,
     homes: Vec<usize>,
-    /// What is under way from one server to another, in bytes as it would go over a network.
+    /// The messages under way from one server to another, in bytes as they would go over a network.
     links: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
     ranks: Vec<Rank>,
     size: u32,
@@ -42,7 +42,7 @@ struct Rank {
     /// How many fences the process has passed, and how many ended with an error.
     passed: u32,
     failed: u32,
-    /// What it put last, to be seen by all who pass a fence with it.
+    /// The pair that it put last, to be seen by all who pass a fence with it.
     put: Option<(String, String)>,
     answers: VecDeque<String>,
 }
@@ -272,9 +272,10 @@ impl Job {
     }
 }
 
-/// "barrier: over ALL live members of the process group .. Puts made before the barrier must be readable by all after it": with
-/// random trees and random delivery every fence is a barrier: nobody passes before the last has come, and who
-/// has passed gets all that was put before. Messages are one per agent and fence in either direction.
+/// "barrier: over ALL live members of the process group .. Puts made before the barrier must be readable by
+/// all after it": with random trees and random delivery every fence is a barrier: nobody passes before the
+/// last has come, and who has passed gets all that was put before. Messages are one per agent and fence in
+/// either direction.
 #[test]
 fn fences_of_random_trees_are_barriers() {
     for seed in 0..1500 {

@@ -60,9 +60,9 @@ impl HostMark {
 
 /// Learns from the environment who this process is, and tells the others where it is reached.
 ///
-/// Under our own agent the key of this rank comes over the inherited link. Under a foreign PMI-1 process manager rank 0
-/// draws one for all and publishes it in the key-value space, whose readers are then trusted. Without either the process
-/// is a job of one.
+/// Under our own agent the key of this rank comes over the inherited link. Under a foreign PMI-1 process
+/// manager rank 0 draws one for all and publishes it in the key-value space, whose readers are then trusted.
+/// Without either the process is a job of one.
 pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     let link = AgentLink::from_env()?.map(Arc::new);
     let pmi = Client::from_env()?;

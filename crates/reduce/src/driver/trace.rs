@@ -1,4 +1,4 @@
-//! What a rank tells whoever watches the job.
+//! The trace events of a rank, for those who watch the job.
 
 use std::sync::Arc;
 

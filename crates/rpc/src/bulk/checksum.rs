@@ -22,9 +22,9 @@ pub(crate) struct Verifier {
 pub(crate) struct ChecksumMismatch {
     /// Which of the handle's segments.
     pub(crate) segment: usize,
-    /// What was computed when it was exposed.
+    /// The CRC-32C of the bytes that were exposed.
     pub(crate) expected: u32,
-    /// What was computed here.
+    /// The CRC-32C of the bytes that came.
     pub(crate) found: u32,
 }
 

@@ -9,19 +9,19 @@ use crate::TransferError;
 
 /// The range of one pipelined transfer, and who waits for its chunks.
 pub(super) struct Flow {
-    /// What was not cut into chunks yet.
+    /// The part of the range that was not cut into chunks yet.
     rest: Range<u64>,
     spare: Vec<Buffer>,
     controller: Controller,
     /// Since when the owner waits.
     awaited_since: Option<Instant>,
-    /// Whether the engine was asked for attention that it did not give yet.
+    /// True if the engine was asked for attention that it did not give yet.
     wants_attention: bool,
     end: End,
     waker: Option<task::Waker>,
 }
 
-/// Whether the owner hears more of a transfer.
+/// The end of a transfer, as far as the owner knows of it.
 enum End {
     /// There is none yet.
     Open,
@@ -59,7 +59,7 @@ impl Flow {
         &self.controller
     }
 
-    /// Whether all was cut into chunks, or is not wanted any longer.
+    /// Returns true if the whole range was cut into chunks, or is not wanted any longer.
     pub(super) fn is_cut_up(&self) -> bool {
         self.rest.is_empty()
     }
@@ -105,7 +105,7 @@ impl Flow {
         matches!(self.end, End::Open)
     }
 
-    /// Whether the owner wants no more.
+    /// Returns true if the owner knows of the end, or wants no more.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.end, End::Closed)
     }
@@ -126,8 +126,8 @@ impl Flow {
         self.spare.clear();
     }
 
-    /// What the owner is told instead of the next chunk: once why the transfer failed, then nothing. `None` as long as
-    /// chunks may come.
+    /// The end that the owner gets instead of the next chunk: once the error if the transfer failed, then
+    /// nothing. `None` as long as chunks may come.
     pub(super) fn take_end(&mut self) -> Option<Option<TransferError>> {
         if self.is_open() {
             return None;

@@ -41,7 +41,7 @@ pub(crate) struct Segment {
     pub(crate) offset: u64,
     /// How long it is.
     pub(crate) length: u64,
-    /// What was computed of its content when it was exposed.
+    /// The CRC-32C of its content when it was exposed, if that was asked for.
     pub(crate) crc32c: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ pub enum BulkHandleError {
     /// The range is not inside what the handle shows.
     #[error("bytes {} to {} are asked for of a bulk handle that shows {length}", range.start, range.end)]
     OutOfRange {
-        /// What was asked for.
+        /// The range that was asked for.
         range: Range<u64>,
         /// How many bytes there are.
         length: u64,
@@ -170,12 +170,12 @@ impl BulkHandle {
         self.list.length
     }
 
-    /// Whether it shows no bytes.
+    /// Returns true if it shows no bytes.
     pub fn is_empty(&self) -> bool {
         self.list.length == 0
     }
 
-    /// Whether all of it may be written.
+    /// Returns true if all of it may be written.
     pub fn is_writable(&self) -> bool {
         self.is_writable_at(&(0..self.len()))
     }
@@ -235,7 +235,7 @@ impl BulkHandle {
         })
     }
 
-    /// Whether this range, which is inside, may be written.
+    /// Returns true if this range, which is inside the handle, may be written.
     pub(crate) fn is_writable_at(&self, range: &Range<u64>) -> bool {
         let runs = &self.list.runs;
         let first = runs.partition_point(|run| run.start + run.length <= range.start);
@@ -258,7 +258,7 @@ impl BulkHandle {
         Some((&list.regions[run.region as usize], run.offset + inside))
     }
 
-    /// Whether a segment has a checksum.
+    /// Returns true if a segment has a checksum.
     pub(crate) fn has_checksums(&self) -> bool {
         self.list.has_checksums
     }
@@ -342,7 +342,7 @@ mod tests {
         prop_oneof![1 => Just(BulkHandle::null()), 9 => handle]
     }
 
-    /// What the handle shows: each byte by its region and place.
+    /// The bytes that the handle shows, each by its region and place.
     fn shown(handle: &BulkHandle) -> Vec<(u64, u64)> {
         let segments = handle.segments();
         let bytes = segments.flat_map(|segment| {
@@ -377,7 +377,7 @@ mod tests {
             }
         }
 
-        /// What is joined is shown in a row, and slices of a handle join to it.
+        /// A joined handle shows the bytes of its parts in a row, and a slice of it the bytes of one part.
         #[test]
         fn joined_handles_show_all(first in any_handle(), second in any_handle(), third in any_handle()) {
             let joined = BulkHandle::join([&first, &second, &third]).unwrap();

@@ -34,7 +34,7 @@ pub(crate) struct Moving {
     staged_bytes: usize,
     /// Where pieces that are staged go, by their places: the ranges of parts that they do not fill whole.
     reserved: BTreeMap<usize, Vec<Buffer>>,
-    /// What has come of pieces that are copied at the end.
+    /// Pieces that are copied at the end, with the bytes that have come.
     late: Vec<(Piece, Buffer)>,
     /// Buffers of pieces that were staged.
     spare: Vec<Buffer>,
@@ -256,12 +256,13 @@ impl Moving {
         }
     }
 
-    /// Whether all pieces have been moved.
+    /// Returns true if all pieces have been moved.
     pub(crate) fn is_done(&self) -> bool {
         self.in_flight == 0 && self.refused.is_empty() && self.cutter.is_done()
     }
 
-    /// What was filled, after the checksums of all segments that came whole were found right; nothing of a push.
+    /// The buffers that were filled, after the checksums of all segments that came whole were found right;
+    /// none of a push.
     ///
     /// # Errors
     /// If one is wrong.
@@ -428,7 +429,7 @@ mod tests {
         }
     }
 
-    /// What is outside of what the handle shows is not started, also where the numbers end.
+    /// A transfer of bytes outside the handle is not started, even at the largest offset.
     #[test]
     fn ranges_outside_are_refused() {
         let handle = handle(&[(0, 10), (5, 10)]);

@@ -18,7 +18,7 @@ pub(crate) struct Run {
     pub(crate) length: u64,
 }
 
-/// What one operation moves.
+/// The bytes that one operation moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// Which of the handle's regions.
@@ -151,7 +151,7 @@ impl Cutter {
         }
     }
 
-    /// Whether all pieces were given.
+    /// Returns true if all pieces were given.
     pub(crate) fn is_done(&self) -> bool {
         self.next == self.end
     }

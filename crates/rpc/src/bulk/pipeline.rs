@@ -48,7 +48,7 @@ struct Setting {
     chunk: usize,
 }
 
-/// What is being tried, in the order in which it is likely to pay.
+/// The change that is being tried, in the order in which changes are likely to pay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Nothing: what there is is measured.
@@ -78,8 +78,8 @@ struct Round {
 impl Controller {
     const DEPTH: RangeInclusive<usize> = 2..=16;
     const CHUNK: RangeInclusive<usize> = 64 << 10..=4 << 20;
-    /// What is nearly always good: the paper's depth, and the chunk at which most transports come close to what
-    /// they can.
+    /// A setting that is nearly always good: the paper's depth, and the chunk at which most transports come
+    /// close to what they can.
     const FIRST: Setting = Setting {
         depth: 4,
         chunk: 256 << 10,
@@ -240,11 +240,11 @@ mod tests {
     struct World {
         /// From asking for a chunk until its first byte comes, if nothing else is on the link.
         latency: Duration,
-        /// What each chunk costs the link beside its bytes.
+        /// The time that each chunk costs the link beside its bytes.
         overhead: Duration,
         link_rate: f64,
         consumer_rate: f64,
-        /// What each chunk costs the consumer beside its bytes.
+        /// The time that each chunk costs the consumer beside its bytes.
         handling: Duration,
     }
 
@@ -315,7 +315,8 @@ mod tests {
             prop_assert!(auto < best.mul_f64(1.25) + ramp, "{auto:?} instead of {best:?} by {setting:?}");
         }
 
-        /// What was asked for exactly stays, and what is chosen stays within its limits, whatever is measured.
+        /// An amount that was asked for exactly stays, and a chosen one stays within its limits, whatever is
+        /// measured.
         #[test]
         fn choices_stay_within_limits(
             depth in prop_oneof![Just(Amount::Auto), (0..100_usize).prop_map(Amount::Exactly)],

@@ -12,7 +12,7 @@ use crate::bulk::{BulkHandle, BulkHandleError, handle::Segment};
 
 const MAX: usize = BulkHandle::SEGMENTS_MAX;
 
-/// What is sent of a handle: nothing of it is to be believed.
+/// A bulk handle as it is sent: nothing of it is to be believed.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Encoded {
     origins: Bounded<Address>,

@@ -127,8 +127,8 @@ impl Engine {
         self.ground.endpoint.peer(address)
     }
 
-    /// The transport that carries the calls to this peer: `"shm"`, `"tcp"`, `"unix"`, `"ofi"` or `"loopback"`; `None` if there is no
-    /// connection to it.
+    /// The transport that carries the calls to this peer: `"shm"`, `"tcp"`, `"unix"`, `"ofi"` or
+    /// `"loopback"`; `None` if there is no connection to it.
     pub fn provider_of(&self, peer: PeerId) -> Option<&'static str> {
         self.ground.endpoint.provider_of(peer)
     }
@@ -143,8 +143,8 @@ impl Engine {
         self.ground.endpoint.identity()
     }
 
-    /// Keeps out a member that its job counts as gone, in this and all earlier incarnations: see [`Endpoint::fence`]. Calls
-    /// and transfers with it end, and its calls are served no more.
+    /// Keeps out a member that its job counts as gone, in this and all earlier incarnations: see
+    /// [`Endpoint::fence`]. Calls and transfers with it end, and its calls are served no more.
     pub fn fence(&mut self, identity: Identity) {
         self.ground.endpoint.fence(identity);
     }

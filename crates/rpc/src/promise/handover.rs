@@ -37,7 +37,7 @@ pub(super) type Ends<T, D> = (Giver<T, D>, Taker<T, D>);
 /// A place whose value was left, for another one.
 pub(super) struct Used<T, D>(End<Place<T, D>>);
 
-/// What the giver finds.
+/// The state of the taker, as the giver finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
     /// The taker had closed the place, and the value is gone.
@@ -71,7 +71,7 @@ impl<T, D> Giver<T, D> {
         &self.0.details
     }
 
-    /// Whether the taker wants nothing any longer.
+    /// Returns true if the taker wants nothing any longer.
     pub(super) fn is_closed(&self) -> bool {
         self.0.state.load(Ordering::Acquire) == CLOSED
     }
@@ -105,7 +105,7 @@ impl<T, D> Taker<T, D> {
         &self.0.details
     }
 
-    /// What `using` makes of the value, once, if it is there.
+    /// The output of `using` for the value, once, if the value is there.
     #[inline]
     pub(super) fn take<R>(&mut self, using: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.0.state.load(Ordering::Acquire) != FULL {

@@ -1,4 +1,5 @@
-//! What threads share, in the shape that a model of all their interleavings has it in.
+//! The atomics and cells that threads share, in the shape that a model of all their interleavings has them
+//! in.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 

@@ -1,4 +1,4 @@
-//! What others do to an engine: they speak another version or garbage, do not read, fork, and use up the
+//! Others that do harm to an engine: they speak another version or garbage, do not read, fork, and use up the
 //! descriptors.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]

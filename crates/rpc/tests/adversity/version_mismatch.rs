@@ -20,10 +20,10 @@ use crate::{
 /// Where the version stands in a greeting: behind the magic, in two bytes.
 const VERSION_AT: usize = 8;
 
-/// What follows a greeting; of whatever it may be a proof in that version.
+/// The bytes that follow a greeting: a proof, of whatever that may be in that version.
 const PROOF_SIZE: usize = 32;
 
-/// What a stranger speaks over: TCP, or the UNIX socket by which shared memory is offered.
+/// The stream that a stranger speaks over: TCP, or the UNIX socket by which shared memory is offered.
 trait Stream: Read + Write + Send + 'static {}
 
 impl<S: Read + Write + Send + 'static> Stream for S {}

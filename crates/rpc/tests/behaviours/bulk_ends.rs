@@ -24,7 +24,7 @@ crate::on_every_transport! {
     bulk_checksums_are_checked_end_to_end,
 }
 
-/// What a transfer that was started ends with.
+/// The error with which a transfer that was started ends.
 fn error_of<T>(engines: &mut [&mut Engine], mut transfer: ropewalk_rpc::Transfer<T>) -> TransferError {
     match drive(engines, || transfer.try_take()) {
         Ok(_) => panic!("the transfer ended well"),
@@ -265,7 +265,7 @@ fn bulk_deadline() {
     assert!(start.elapsed() < LONG / 2);
 }
 
-/// What is in progress when its engine is dropped ends too.
+/// Bulk transfers in progress when their engine is dropped end too.
 fn dropped_engines_end_their_bulk_transfers() {
     let [mut origin, mut target] = engines();
     let handle = origin

@@ -291,8 +291,8 @@ fn pipelined_push_deadline() {
     }
 }
 
-/// What may not be written, or is not there, is refused, here or by the one who shows the memory; a chunk that is
-/// dropped unfilled is told, too.
+/// A push to memory that may not be written, or is not there, is refused, here or by the one who shows the
+/// memory. A chunk that is dropped unfilled is reported, too.
 fn pipelined_push_refused() {
     let [mut origin, mut target] = engines();
     let content = content(2 * MIB, 0);
@@ -333,7 +333,7 @@ fn pipelined_push_refused() {
     assert_eq!(target.in_progress(), InProgress::default());
 }
 
-/// What is in progress when its engine is dropped ends too, and chunks that are held still harm nobody.
+/// A push in progress when its engine is dropped ends too, and chunks that are held still harm nobody.
 fn dropped_engines_end_their_pipelined_pushes() {
     let [mut origin, mut target] = engines();
     let handle = exposed(&mut origin, 4 * MIB);

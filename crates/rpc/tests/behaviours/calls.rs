@@ -64,7 +64,8 @@ fn struct_both_ways() {
     );
 }
 
-/// What was never served is an error that names it and the target, beside what is served.
+/// A call of a procedure that was never served ends with an error that names it and the target, while calls
+/// of another that is served work.
 fn procedure_unknown_to_the_target() {
     let [mut origin, mut target] = engines();
     target.serve::<Double>(|_, number| Ok(number * 2));
@@ -72,7 +73,7 @@ fn procedure_unknown_to_the_target() {
     assert_eq!(call::<Double>(&mut origin, &mut target, &4).unwrap(), 8);
 }
 
-/// What is served no longer is an error that names it, and what is served again works.
+/// A procedure that is served no longer is an error that names it, and one that is served again works.
 fn registered_then_removed_procedure() {
     let [mut origin, mut target] = engines();
     for _ in 0..3 {
@@ -93,7 +94,7 @@ fn expect_unknown(origin: &mut Engine, target: &mut Engine) {
     }
 }
 
-/// What a handler says went wrong is told to the caller, in its words.
+/// The fault of a handler reaches the caller, in the handler's words.
 fn faults_are_told() {
     let [mut origin, mut target] = engines();
     target.serve::<Refuse>(|_, reason| Err(Fault::new(reason)));

@@ -102,7 +102,7 @@ fn waiting_costs_nothing() {
     assert!(processor_time() - before < Duration::from_millis(30));
 }
 
-/// What this thread has used.
+/// The processor time that this thread has used.
 pub(crate) fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())

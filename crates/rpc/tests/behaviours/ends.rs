@@ -196,7 +196,7 @@ fn answers_to_an_earlier_life() {
     assert_eq!(answer.unwrap(), 2);
 }
 
-/// What is in progress when its engine is dropped ends too: nobody waits for ever.
+/// Calls and transfers in progress when their engine is dropped end too: nobody waits for ever.
 fn dropped_engines_end_their_calls() {
     let [mut origin, mut target] = engines();
     let handle = target.expose(Bytes::from(vec![1; 100]));

@@ -59,7 +59,7 @@ fn several_engines_in_a_process() {
     }
 }
 
-/// What is submitted runs in order, once, also when nobody waits for it.
+/// Submissions run in order, once, also when nobody waits for them.
 fn submissions_run_in_order() {
     let [engine, mut target] = engines();
     let (sender, receiver) = mpsc::channel();

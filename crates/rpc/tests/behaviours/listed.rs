@@ -4,7 +4,7 @@ use std::{env, process::Command};
 
 const LIST: &str = include_str!("../README.md");
 
-/// What the columns after the name of a test stand for, and whether these tests are made here.
+/// The provider of each column after the name of a test, with true if tests over it are made here.
 const PROVIDERS: [(&str, bool); 6] = [
     ("over_tcp", true),
     ("over_shm", true),
@@ -82,7 +82,7 @@ fn wanted(cell: &str) -> usize {
     }
 }
 
-/// Whether what was found is `module::test` over this.
+/// Returns true if the test `found` is `module::test` over this.
 fn is_over(found: &str, test: &str, over: &str) -> bool {
     let (module, name) = match test.rsplit_once("::") {
         Some((module, name)) => (format!("{module}::"), name),

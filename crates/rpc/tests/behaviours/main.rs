@@ -1,4 +1,5 @@
-//! What calls, notifications and bulk handles have to do, between engines in one process and between threads.
+//! The behaviour of calls, notifications and bulk handles, between engines in one process and between
+//! threads.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
@@ -79,7 +80,7 @@ struct Survey {
     shots: Vec<(f64, Option<i32>)>,
 }
 
-/// What a handler leaves to be done outside it.
+/// Values that a handler leaves for the test to use outside it.
 type Shared<T> = Arc<Mutex<Vec<T>>>;
 
 fn options(rank: u32) -> EndpointOptions {

@@ -1,4 +1,4 @@
-//! What an engine tells of what it does: counts, times, traces.
+//! An engine's account of its work: counts, times, traces.
 
 use std::{
     future::pending,
@@ -249,7 +249,7 @@ impl tracing::Subscriber for Spans {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// Whoever takes traces sees a span of each call, with its error, and of each request that is handled.
+/// A subscriber of traces sees a span of each call, with its error, and of each request that is handled.
 fn calls_are_traced() {
     fn run(origin: &mut Engine, target: &mut Engine) {
         call::<Double>(origin, target, &4).unwrap();

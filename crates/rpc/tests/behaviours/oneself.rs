@@ -105,7 +105,7 @@ fn struct_both_ways() {
     assert_eq!(described, survey(&[shots[1], shots[0]]));
 }
 
-/// What was never served is an error that names it.
+/// A call of a procedure that was never served ends with an error that names it.
 fn procedure_unknown_to_the_target() {
     let mut engine = one();
     engine.serve::<Double>(|_, number| Ok(number * 2));
@@ -113,7 +113,7 @@ fn procedure_unknown_to_the_target() {
     assert_eq!(call::<Double>(&mut engine, &4).unwrap(), 8);
 }
 
-/// What is served no longer is an error that names it, and what is served again works.
+/// A procedure that is served no longer is an error that names it, and one that is served again works.
 fn registered_then_removed_procedure() {
     let mut engine = one();
     for _ in 0..3 {
@@ -131,7 +131,7 @@ fn expect_unknown(engine: &mut Engine) {
     }
 }
 
-/// What the handler says went wrong, and inputs of another type, are told.
+/// The fault of the handler, in its words, and an input of another type are reported to the caller.
 fn faults_and_mismatches() {
     struct OtherInput;
     impl Procedure for OtherInput {
@@ -468,7 +468,7 @@ fn handle_in_an_argument() {
     assert_eq!(call::<SumOf>(&mut engine, &handle).unwrap(), 70_010);
 }
 
-/// What is in progress with itself ends when the engine goes.
+/// Calls and transfers of an engine with itself end when the engine goes.
 fn dropped_engine_ends_everything() {
     let mut engine = one();
     engine.serve_later::<Null>(|_, _, (), responder| std::mem::forget(responder));

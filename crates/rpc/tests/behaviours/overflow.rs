@@ -101,7 +101,7 @@ fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at * 7) as u8).collect()
 }
 
-/// What comes after a large input is handled after it, whether it is large, small or one-way.
+/// A request that comes after a large input is handled after it, whether it is large, small or one-way.
 fn large_inputs_keep_their_place() {
     let [mut origin, mut target] = engines();
     let seen: Shared<u64> = Arc::default();
@@ -143,7 +143,8 @@ fn large_inputs_keep_their_place() {
     settle(&mut origin, &mut target);
 }
 
-/// What is larger than accepted is refused, on the side where it shows, in words that say how much is.
+/// An input or output larger than accepted is refused, on the side where it shows, in words that say how much
+/// is.
 fn too_large_is_refused() {
     let small = EngineOptions {
         overflow_size_max: 1 << 20,

@@ -24,8 +24,8 @@ crate::on_every_transport! {
     handle_forwarded_to_a_third_process,
 }
 
-/// A process that is killed while it holds a lock of libfabric's `shm` (a spin lock in memory that both see, 1.17) keeps
-/// it, and whoever sends to it next turns in libfabric for ever.
+/// A process that is killed while it holds a lock of libfabric's `shm` (a spin lock in memory that both see,
+/// 1.17) keeps it, and whoever sends to it next turns in libfabric for ever.
 mod dying {
     crate::on_every_transport! { without_ofi_shm:
         target_dies_in_a_handler,

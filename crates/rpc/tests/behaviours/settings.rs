@@ -11,7 +11,7 @@ use std::{
 use ropewalk_rpc::{Engine, Transports};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// What engines do while there is nothing to do.
+/// The behaviour of engines while there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// They are asked again and again.
@@ -30,13 +30,13 @@ pub(crate) fn transports() -> Transports {
     TRANSPORTS.with_borrow(Clone::clone)
 }
 
-/// What the engines of the test in this thread do while there is nothing to do.
+/// The behaviour of the engines of the test in this thread while there is nothing to do.
 pub(crate) fn waiting() -> Waiting {
     WAITING.with_borrow(|waiting| *waiting)
 }
 
-/// Tells another process of a test, which is started so, by which ways it reaches this one, and what it does while there is
-/// nothing to do.
+/// Tells another process of a test, which is started so, by which ways it reaches this one, and what it does
+/// while there is nothing to do.
 pub(crate) fn tell(command: &mut Command) {
     let Transports {
         tcp, shm, external, ..
@@ -119,7 +119,7 @@ fn over_ofi(provider: &str, waiting: Waiting, test: fn()) {
     test();
 }
 
-/// What is waited for may be none of the engines' doing.
+/// The longest sleep: the event that is waited for may be none of the engines' doing.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Sleeps until one of the engines says that there is something to do.

@@ -1,5 +1,5 @@
-//! A thousand clients in real processes, dying at random. The server is a process of its own, too, since it looks at its
-//! descriptors and its memory.
+//! A thousand clients in real processes, dying at random. The server is a process of its own, too, since it
+//! looks at its descriptors and its memory.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
@@ -34,7 +34,7 @@ struct Join;
 impl Procedure for Join {
     const NAME: &'static str = "test.join";
     type Input = ();
-    /// What the server exposes.
+    /// The region that the server exposes.
     type Output = RegionHandle;
 }
 
@@ -265,7 +265,7 @@ impl Server {
         }
     }
 
-    /// What the process holds once it holds no more than before.
+    /// The holdings of the process once it holds no more than before.
     fn settled(&mut self, before: &Holdings) -> Holdings {
         let start = Instant::now();
         loop {
@@ -405,7 +405,7 @@ impl Client {
     }
 }
 
-/// What a process holds that it could forget to give back.
+/// The resources of a process that it could forget to give back.
 #[derive(Debug)]
 struct Holdings {
     descriptors: usize,

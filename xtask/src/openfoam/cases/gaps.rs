@@ -5,9 +5,9 @@ use rand_pcg::Pcg64;
 
 /// The times between failures, in seconds: exponential, the same for each policy, and without end.
 ///
-/// They are stratified: of each [`BLOCK`](Self::BLOCK) that follow each other, one comes from each part of the distribution
-/// that is as likely as the others. Runs one after the other then show nearly as many failures, as far apart, as very
-/// many do.
+/// They are stratified: of each [`BLOCK`](Self::BLOCK) gaps that follow each other, one comes from each of as
+/// many equally likely parts of the distribution. Runs one after the other then show nearly as many failures,
+/// as far apart, as very many do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gaps {
     pub(super) seed: u64,
@@ -77,7 +77,7 @@ mod tests {
         assert!((mean - 20.0).abs() < 0.3, "{mean}");
     }
 
-    /// Whoever goes on from a moment sees the same failures as whoever never stopped.
+    /// A sequence that goes on from a moment has the same failures as one that never stopped.
     #[test]
     fn a_sequence_goes_on() {
         let gaps = Gaps { seed: 7, mtbf: 3.0 };

@@ -184,8 +184,8 @@ pub(in super::super) fn refined(text: &str, factor: f64) -> String {
     refined + rest
 }
 
-/// The numbers of cells of the next block, `hex (0 1 5 4 12 13 17 16) (23 8 1) simpleGrading (1 1 1)` for example, and what
-/// is before and after them.
+/// The numbers of cells of the next block, and the text before and after them. A block is for example
+/// `hex (0 1 5 4 12 13 17 16) (23 8 1) simpleGrading (1 1 1)`.
 fn next_cells(text: &str) -> Option<(&str, [f64; 3], &str)> {
     let from = text.find("hex (")?;
     let from = from + text[from..].find(')')?;

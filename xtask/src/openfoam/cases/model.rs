@@ -1,8 +1,8 @@
-//! What a run with failures takes, worked out from what its parts take: no I/O, no clock.
+//! The time of a run with failures, calculated from the times of its parts: no I/O, no clock.
 
 use ropewalk_checkpoint::{Advisor, AdvisorOptions, Costs, CostsError, History, Level, Mtbf};
 
-/// What the parts of a run take, in seconds.
+/// The times of the parts of a run, in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Parts {
     /// Each step, without failures and saves.
@@ -91,7 +91,8 @@ impl Saves {
         Ok(mtbf * fails + fails * again + rest.sum::<f64>())
     }
 
-    /// What the run takes if it fails after these times, each counted from the failure before it.
+    /// The time and the failures of the run if it fails after these times, each counted from the failure
+    /// before it.
     pub(super) fn replay(&self, parts: &Parts, gaps: impl IntoIterator<Item = f64>) -> Outcome {
         let mut outcome = Outcome {
             seconds: 0.0,
@@ -118,7 +119,8 @@ impl Saves {
         outcome
     }
 
-    /// What has to be done without a failure in between: the steps up to a save, and the save or the end.
+    /// The times of the pieces that have to be done without a failure in between: the steps up to a save, and
+    /// the save or the end.
     fn pieces(&self, parts: &Parts) -> Vec<f64> {
         let mut from = 0;
         let mut pieces = Vec::with_capacity(self.0.len() + 1);
@@ -221,7 +223,8 @@ mod tests {
         assert!((failed.seconds - (quiet + 3.0 + 1.1)).abs() < 1e-9);
     }
 
-    /// The first save tells how long one takes, and the others are nearer to each other than to the best for another cost.
+    /// The first save tells how long one takes. The others are nearer to each other than to the best for
+    /// another cost.
     #[test]
     fn the_advisor_is_followed() {
         let parts = parts();

@@ -1,4 +1,4 @@
-//! What was found of a case, as text, JSON and picture.
+//! The results of a case, as text, JSON and picture.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -11,7 +11,7 @@ use super::{
     model::{Mean, Outcome, Parts, Saves},
 };
 
-/// What was found of a case until now.
+/// The results of a case until now.
 pub(super) struct Report {
     pub(super) study: String,
     /// The mean time between failures, in seconds.
@@ -37,13 +37,13 @@ pub(super) struct Measured {
     pub(super) speed: f64,
 }
 
-/// What is known of a policy.
+/// The results of a policy.
 struct Row {
     name: String,
     saves: usize,
     expected: f64,
     runs: Vec<Measured>,
-    /// What each run should have taken with its failures.
+    /// The time that each run should have taken with its failures, in seconds.
     replays: Vec<f64>,
 }
 
@@ -62,7 +62,7 @@ impl Report {
         }
     }
 
-    /// What one run took.
+    /// A line of text with the time and the failures of one run, measured and by the model.
     pub(super) fn line(&self, measured: &Measured) -> String {
         let replay = self.replay(measured);
         format!(
@@ -76,7 +76,8 @@ impl Report {
         )
     }
 
-    /// What a run should have taken with its failures, if the machine had been as fast as it was in this run.
+    /// The time and the failures that a run should have had, if the machine had been as fast as it was in
+    /// this run.
     pub(super) fn replay(&self, run: &Measured) -> Outcome {
         let parts = self.parts.at_speed(run.speed);
         self.saves(run.every).replay(&parts, self.gaps().from(run.from))
@@ -152,7 +153,7 @@ impl Report {
         Ok(fs::write(folder.join("cases.svg"), draw(&all))?)
     }
 
-    /// What an earlier run of the command has found of a case, with this seed.
+    /// The results of an earlier run of the command for a case, with this seed.
     ///
     /// # Errors
     /// If it was not found, or the file is not ours.
@@ -250,8 +251,8 @@ impl Row {
         )
     }
 
-    /// What runs take on average, whatever failures struck those that were measured and however fast the machine was then:
-    /// the ratio estimator, with the model beside.
+    /// The time of runs on average, whatever failures struck those that were measured and however fast the
+    /// machine was then: the ratio estimator, with the model beside.
     fn without_luck(&self) -> Mean {
         let Mean { mean, error } = self.ratio();
         Mean {

@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use super::super::solver::{Running, Solver};
 
-/// What a solver has told.
+/// An event that a solver has told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mark {
     /// The step to this time begins.
@@ -25,7 +25,7 @@ pub(super) struct Watch {
     reader: JoinHandle<Vec<(Instant, Mark)>>,
 }
 
-/// What one start of a solver did.
+/// The steps that one start of a solver made, and their times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Observed {
     /// When its first step began.

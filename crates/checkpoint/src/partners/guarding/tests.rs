@@ -77,8 +77,9 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A copy takes its time and one host does not answer at all: the copy is begun long before that one counts as silent, old
-/// generations go while it is made, the own part of what is copied stays, and the copy exists when all of it has come.
+/// A copy takes its time and one host does not answer at all: the copy is begun long before that one counts
+/// as silent, old generations go while it is made, the own part of the copied generation stays, and the copy
+/// exists when all of it has come.
 #[test]
 fn old_generations_go_while_one_is_copied() {
     let folder = TempDir::new().unwrap();

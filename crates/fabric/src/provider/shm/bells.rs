@@ -12,8 +12,8 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-/// The doorbells of both ends of a connection. Each is an eventfd that is watched for edges: whoever is rung hears it once
-/// for each time and need not read it.
+/// The doorbells of both ends of a connection. Each is an eventfd that is watched for edges: the end that is
+/// rung hears it once for each time and need not read it.
 #[derive(Debug)]
 pub(crate) struct Bells {
     own: OwnedFd,
@@ -48,11 +48,11 @@ impl Bells {
         Ok((Self { own, peers }, theirs))
     }
 
-    /// What the other end made.
+    /// The bells that the other end made.
     ///
     /// # Errors
-    /// If writing to it might be taken for something else: an eventfd is a file of no type, as others to which nothing can
-    /// be written.
+    /// If writing to one might be taken for something else: an eventfd is a file of no type, as others to
+    /// which nothing can be written.
     pub(super) fn of([own, peers]: [OwnedFd; Self::DESCRIPTORS]) -> Result<Self, Errno> {
         for bell in [&own, &peers] {
             if FileType::from_raw_mode(fstat(bell)?.st_mode) != FileType::Unknown {
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// What is no eventfd is no bell.
+    /// A descriptor of another file is no bell.
     #[test]
     fn other_files_are_no_bells() {
         let (pipe, other) = rustix::pipe::pipe().unwrap();

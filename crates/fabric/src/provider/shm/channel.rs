@@ -38,7 +38,7 @@ pub(crate) struct Channel {
     liveness: Option<PeerLiveness>,
     /// Without them the socket is the doorbell.
     bells: Option<Bells>,
-    /// What the other end did to the ring.
+    /// The error by which the other end broke the ring.
     broken: Option<FrameError>,
 }
 
@@ -63,8 +63,9 @@ impl Channel {
     /// The most messages that are in a ring.
     pub(crate) const MESSAGES_MAX: usize = Layout::SLOTS_MAX as usize;
 
-    /// What is offered to the other end, and the descriptors to go with it. Who made the connection also makes the
-    /// memory, with its offer; from then on it can send. Who was called makes the bells: it may have many others.
+    /// The offer to the other end, and the descriptors to go with it. The end that made the connection also
+    /// makes the memory, with its offer; from then on it can send. The end that was called makes the bells:
+    /// it may have many others.
     ///
     /// # Errors
     /// If the system is out of descriptors or memory.
@@ -147,12 +148,12 @@ impl Channel {
         self.rings.as_ref().map(|rings| &rings.words)
     }
 
-    /// Whether it has memory.
+    /// Returns true if the channel has memory.
     pub(crate) fn is_joined(&self) -> bool {
         self.rings.is_some()
     }
 
-    /// Whether the process at the other end is certain to be dead.
+    /// Returns true if the process at the other end is certain to be dead.
     #[inline]
     pub(crate) fn is_peer_dead(&mut self, now: Instant) -> bool {
         self.liveness
@@ -261,7 +262,7 @@ impl Channel {
         self.bells.as_ref().is_some_and(Bells::ring)
     }
 
-    /// Whether there is something to receive.
+    /// Returns true if there is something to receive.
     pub(crate) fn is_ready(&self) -> bool {
         self.rings.as_ref().is_some_and(|rings| rings.incoming.is_ready())
     }
@@ -297,7 +298,7 @@ impl Channel {
         }
     }
 
-    /// What was seen of the other end, in pieces of messages.
+    /// The activity of the other end, in pieces of messages.
     pub(crate) fn activity(&self) -> Activity {
         let Some(rings) = &self.rings else {
             return Activity::default();

@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
 };
 
-/// What the kernel says of the process that made or accepts the connection.
+/// The user and the number of the process that made or accepts the connection, as the kernel reports them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credentials {
     /// Its user.

@@ -14,7 +14,7 @@
 ///
 /// | bytes | field | |
 /// |---|---|---|
-/// | 0..4 | sequence | the slot's position from the beginning, plus 1, modulo 2^32: it is there that the consumer looks |
+/// | 0..4 | sequence | the slot's position from the beginning, plus 1, modulo 2^32: here the consumer looks |
 /// | 4..8 | piece | length in bytes in the lowest 24 bits, kind in the next 4, [`MORE`] |
 /// | 8..16 | tag | |
 /// | 16..64 | payload | if it is at most [`INLINE_MAX`] bytes; else it is in the byte ring, from a new line on |
@@ -46,8 +46,8 @@ pub(super) const INLINE_MAX: usize = LINE_SIZE - PAYLOAD;
 pub(super) const MORE: u32 = 1 << 31;
 
 impl Layout {
-    /// What a connection's rings have if nobody asks for something else: enough for a few hundred small
-    /// messages on their way, little enough for thousands of connections.
+    /// The default layout of a connection's rings: enough for a few hundred small messages on their way,
+    /// little enough for thousands of connections.
     pub(super) const DEFAULT: Self = Self {
         slots: 512,
         lines: (128 << 10) / LINE_SIZE as u32,

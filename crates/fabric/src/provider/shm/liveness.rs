@@ -25,7 +25,7 @@ pub(super) struct PeerLiveness {
     suspicion: Suspicion,
 }
 
-/// What is thought of a process whose thread has ended.
+/// The verdict so far on a process whose thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suspicion {
     None,
@@ -39,7 +39,7 @@ enum Suspicion {
     Cleared,
 }
 
-/// What `/proc` says of a process.
+/// The state of a process, as `/proc` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Process {
     Alive,
@@ -64,7 +64,7 @@ impl PeerLiveness {
         }))
     }
 
-    /// Whether the process is certain to be dead. Costs the reading of one word, as long as it lives.
+    /// Returns true if the process is certain to be dead. Costs the reading of one word, as long as it lives.
     #[inline]
     pub(super) fn is_dead(&mut self, now: Instant) -> bool {
         self.page.owner_died() && self.is_process_dead(now)
@@ -116,7 +116,7 @@ fn look_at(pid: NonZeroU32) -> Process {
     }
 }
 
-/// What a line of `/proc/PID/stat` says, see proc_pid_stat(5).
+/// The state that a line of `/proc/PID/stat` tells, see proc_pid_stat(5).
 fn state(stat: &[u8]) -> Process {
     const EXITING: u32 = 0x4;
     // The name before it may have spaces and parentheses.

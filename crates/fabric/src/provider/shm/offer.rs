@@ -1,4 +1,4 @@
-//! What the two ends of a UNIX socket tell each other about the memory that they share.
+//! The offers by which the two ends of a UNIX socket tell each other about the memory that they share.
 
 use bytes::{Buf, BufMut};
 
@@ -12,8 +12,8 @@ use crate::{FrameError, frame::OFFER_SIZE};
 /// The most descriptors that come with an offer.
 pub(crate) const DESCRIPTORS_MAX: usize = 6;
 
-/// What one end offers. Its descriptors come with it, in the order of the fields that speak of them; bells come before
-/// those of memory.
+/// The offer of one end. Its descriptors come with it, in the order of the fields that speak of them; bells
+/// come before those of memory.
 ///
 /// | bytes | field | |
 /// |---|---|---|
@@ -33,7 +33,7 @@ pub(crate) struct Offer {
     pub(super) liveness: bool,
     /// The doorbells of both ends: the offer of who was called.
     pub(super) bells: bool,
-    /// What may be reached of its memory.
+    /// The memory of the end that may be reached.
     pub(crate) memory: Option<MemoryOffer>,
 }
 

@@ -5,11 +5,11 @@
 //! looks only when the ring seems full to it. As no piece of a message needs more than a quarter of the byte
 //! ring, a producer that has no space is told of new space before the consumer has emptied the ring.
 //!
-//! Who sleeps says so first (`sleeping`, `waiting`), and then looks once more. The other publishes first, and then
-//! looks whether somebody sleeps. Between the two steps of both stands a sequentially consistent fence: at least one
-//! of them sees what the other did, and no doorbell is missed. Whoever rings has taken the wish back for the other,
-//! perhaps a newer one than it saw: who hears the doorbell has to say anew that it sleeps. How it is rung is no business
-//! of the ring.
+//! Who sleeps says so first (`sleeping`, `waiting`), and then looks once more. The other publishes first, and
+//! then looks whether somebody sleeps. Between the two steps of both stands a sequentially consistent fence:
+//! at least one of them sees what the other did, and no doorbell is missed. The end that rings has taken the
+//! wish back for the other, perhaps a newer one than it saw: the end that hears the doorbell has to say anew
+//! that it sleeps. How it is rung is no business of the ring.
 //!
 //! Both ends take the other for hostile: what is read is bounded, copied and then looked at, and what cannot be is
 //! an error. After an error the ring is of no use.
@@ -75,7 +75,7 @@ struct Counters {
     lines: u32,
 }
 
-/// What a slot's header says.
+/// The content of a slot's header: it describes one piece of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     kind: u8,
@@ -164,7 +164,7 @@ impl<M: RingMemory> Producer<M> {
         true
     }
 
-    /// Whether something was pushed that was not announced.
+    /// Returns true if something was pushed that was not announced.
     pub(super) fn is_unannounced(&self) -> bool {
         self.unannounced
     }
@@ -274,9 +274,9 @@ impl<M: RingMemory> Consumer<M> {
         }
     }
 
-    /// Takes the next message, if it is there: returns its kind, up to [`KIND_MAX`], and its tag. Its body is copied, so
-    /// that the other end has no hold on it any more: straight to where its owner wants it, since moving it on step by
-    /// step would cost more than its way through the ring.
+    /// Takes the next message, if it is there: returns its kind, up to [`KIND_MAX`], and its tag. Its body is
+    /// copied, so that the other end has no hold on it any more: straight to where its owner wants it, since
+    /// moving it on step by step would cost more than its way through the ring.
     ///
     /// # Errors
     /// If what is in the ring is no message.
@@ -317,7 +317,7 @@ impl<M: RingMemory> Consumer<M> {
         Ok(Some((piece.kind, piece.tag)))
     }
 
-    /// Whether there is something to receive.
+    /// Returns true if there is something to receive.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.header(self.layout.slot(self.consumed.slots)).is_some()
@@ -340,7 +340,7 @@ impl<M: RingMemory> Consumer<M> {
         self.pieces
     }
 
-    /// Whether the doorbell was asked for. It may have been rung since.
+    /// Returns true if the doorbell was asked for. It may have been rung since.
     #[cfg(test)]
     pub(super) fn is_asleep(&self) -> bool {
         self.asleep

@@ -34,13 +34,13 @@ pub(super) struct Connection {
     pub(super) peer: Option<PeerId>,
     /// Where that is.
     called: Option<Address>,
-    /// Whether the other end made the connection.
+    /// True if the other end made the connection.
     pub(super) accepted: bool,
     /// When it is given up if it is not open.
     pub(super) deadline: Instant,
     /// How often it was dialed anew.
     pub(super) redials: u32,
-    /// Whether the process at the other end is known to be stopped, and may take any time to prove itself.
+    /// True if the process at the other end is known to be stopped, and may take any time to prove itself.
     pub(super) is_patient: bool,
     state: State,
     pub(super) wire: Wire,
@@ -61,7 +61,7 @@ enum State {
     Paused,
 }
 
-/// What a connection works on besides itself.
+/// The state outside a connection that it works on.
 pub(super) struct Surroundings<'a, 'b> {
     /// How many operations of ours go in frames, over all connections.
     pub(super) transfers: &'a mut usize,
@@ -69,7 +69,7 @@ pub(super) struct Surroundings<'a, 'b> {
     pub(super) around: &'a mut Around<'b>,
 }
 
-/// What came of looking after a connection.
+/// The outcome of looking after a connection.
 pub(super) enum Handled {
     /// Nothing but what the events say.
     Frames,
@@ -137,7 +137,7 @@ impl Connection {
         matches!(self.state, State::Open)
     }
 
-    /// Whether the outcome of dialing is still open.
+    /// Returns true if the outcome of dialing is still open.
     pub(super) fn is_connecting(&self) -> bool {
         matches!(self.state, State::Connecting(..))
     }
@@ -146,13 +146,13 @@ impl Connection {
         matches!(self.state, State::Paused)
     }
 
-    /// Whether the system at the other end has taken it.
+    /// Returns true if the system at the other end has taken the connection.
     pub(super) fn is_reached(&self) -> bool {
         !self.is_connecting() && !self.is_paused()
     }
 
-    /// Whether it need not be given up though its time to open is over: all that was said has arrived, and the other
-    /// end is stopped.
+    /// Returns true if the connection need not be given up though its time to open is over: all that was said
+    /// has arrived, and the other end is stopped.
     pub(super) fn is_excused(&self, family: Family) -> bool {
         // Of a UNIX socket only what was read would count.
         let has_arrived = family == Family::Unix || send_queue::unacknowledged(&self.wire.socket) == 0;
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// Whether sending is of any use.
+    /// Returns true if sending is of any use.
     pub(super) fn can_send(&self) -> bool {
         self.is_open() && self.wire.can_send() && self.sharing.as_ref().is_none_or(Sharing::is_joined)
     }
@@ -193,7 +193,7 @@ impl Connection {
         self.sharing.as_ref().map_or(0, |sharing| sharing.doorbell_bytes)
     }
 
-    /// What was seen of the peer, in bytes and pieces of messages.
+    /// The activity of the peer, in bytes and pieces of messages.
     pub(super) fn activity(&self) -> Activity {
         let sent = self.frames.sent_bytes();
         let socket = Activity {

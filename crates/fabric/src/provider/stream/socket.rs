@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::{Address, poller::Source, provider::shm::Credentials};
 
-/// What kind of sockets a provider uses.
+/// The kind of sockets that a provider uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Tcp,

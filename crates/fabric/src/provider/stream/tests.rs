@@ -161,7 +161,7 @@ fn frame(kind: Kind, id: u64, body: &[u8]) -> Vec<u8> {
     [&Header::new(kind, id).encode(body)[..], body].concat()
 }
 
-/// Whether the other side closes the connection, without a word, within the time-out.
+/// Returns true if the other side closes the connection, without a word, within the time-out.
 fn is_dropped(mut stream: TcpStream) -> bool {
     // A reset is as good as an end.
     !matches!(stream.read(&mut [0; 64]), Ok(1..))

@@ -404,8 +404,9 @@ pub(crate) fn restarted_endpoints_are_found_at_their_address(fabric: &Fabric) {
     }
 }
 
-/// What the key to a region of one life of a rank was is none in the next, at the same address and for a region of the
-/// same number, length and content: not for reading, not for writing, and not from a peer that knew both lives.
+/// The key to a region of one life of a rank is no key in the next, at the same address and for a region of
+/// the same number, length and content: not for reading, not for writing, and not from a peer that knew both
+/// lives.
 pub(crate) fn keys_of_an_earlier_incarnation_open_nothing(fabric: &Fabric) {
     let [mut client, mut server] = fabric.endpoints();
     let address = server.address().clone();

@@ -1,4 +1,4 @@
-//! What a launcher asks a name server, and tells its programs and its user.
+//! A launcher's requests to a name server, and its answers to its programs and its user.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -99,7 +99,7 @@ fn every_question_is_answered() {
     assert_eq!(client.deadline(), None, "nothing is published");
 }
 
-/// What the job has published it cannot publish again, and the server is not asked for that.
+/// The job cannot publish a name again that it has published, and the server is not asked for that.
 #[test]
 fn a_name_is_published_once() {
     let mut client = with("s", "p");
@@ -107,7 +107,7 @@ fn a_name_is_published_once() {
     assert_eq!(answered(&mut client), Answer::Done { done: false });
 }
 
-/// What was published comes back after the connection was lost, as soon as the server takes it.
+/// A published name comes back after the connection was lost, as soon as the server takes it.
 #[test]
 fn names_come_back() {
     let mut client = with("s", "p");
@@ -132,8 +132,8 @@ fn names_come_back() {
     assert_eq!(client.deadline(), None);
 }
 
-/// The user is told once of a name that does not come back, at the second time, and of a server that does not answer by one
-/// of all names.
+/// The user is told once of a name that does not come back, at the second time, and of a server that does not
+/// answer by one of all names.
 #[test]
 fn the_user_is_told_what_does_not_come_back() {
     let mut client = with("s", "p");
@@ -175,7 +175,7 @@ fn the_user_is_told_what_does_not_come_back() {
     assert_eq!(client.deadline(), None);
 }
 
-/// What is unpublished while it is not there does not come back, and what is published then stays.
+/// A name that is unpublished while it is not there does not come back, and one that is published then stays.
 #[test]
 fn what_was_unpublished_does_not_come_back() {
     let service = || BString::from("s");
@@ -222,7 +222,7 @@ fn what_may_have_failed_is_taken_back() {
     assert!(client.names.is_empty(), "{client:?}");
 }
 
-/// What the client takes for published and there.
+/// The names, with their ports, that the client takes for published and there.
 fn believed(client: &NameClient<u32>) -> Vec<(BString, BString)> {
     let there = client
         .names
@@ -354,8 +354,8 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever was late or lost: once all is quiet, what the client takes for published is what the server has of it, and
-    /// nothing that was published waits to come back.
+    /// Whatever was late or lost: once all is quiet, what the client takes for published is what the server
+    /// has of it, and nothing that was published waits to come back.
     #[test]
     fn client_and_server_agree_in_the_end(
         steps in vec((0u32..18, 0usize..2, any::<bool>()), 0..60),

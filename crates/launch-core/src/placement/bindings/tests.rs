@@ -84,7 +84,7 @@ fn lists_are_kept_to() {
     );
 }
 
-/// What a host does not have, or not often enough, is an error that says so.
+/// A part that a host does not have, or not often enough, is an error that says so.
 #[test]
 fn what_is_not_there_is_not_bound_to() {
     let error = |parts: &str, mapping: &str| {
@@ -171,7 +171,7 @@ proptest! {
     }
 }
 
-/// What so many ranks are bound to, as Hydra's masks.
+/// The processors that so many ranks are bound to, as Hydra's masks.
 fn masks(binding: &Binding, processors: &[Processor], ranks: usize) -> Result<String, BindingError> {
     let bindings = bound_on(binding, processors)?;
     let masks = (0..ranks).map(|index| {
@@ -189,8 +189,8 @@ fn data_cache(level: u8) -> CacheKind {
     }
 }
 
-/// Two sockets with four cores each, of which two share an L3 cache; the second hardware threads are numbered behind all the
-/// first.
+/// Two sockets with four cores each, of which two share an L3 cache; the second hardware threads are numbered
+/// behind all the first.
 fn two_threads() -> Vec<Processor> {
     (0..16)
         .map(|number| {
@@ -221,7 +221,7 @@ fn even_and_odd() -> Vec<Processor> {
         .collect()
 }
 
-/// What Hydra binds twelve ranks to on [`two_threads`].
+/// The masks of the processors that Hydra binds twelve ranks to on [`two_threads`].
 const TWO_THREADS: [(&str, &str, &str); 23] = [
     (
         "machine",

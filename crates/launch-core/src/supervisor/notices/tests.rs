@@ -64,8 +64,8 @@ fn end(supervisor: &mut Supervisor, now: Duration) -> (i32, Ending) {
     (verdict.exit_code(), verdict.ending)
 }
 
-/// SIGTERM asks the advisor to save; the job is ended when all ranks have committed what rank 0 had committed when its advisor
-/// said so, and no earlier.
+/// SIGTERM asks the advisor to save; the job is ended when all ranks have committed what rank 0 had committed
+/// when its advisor said so, and no earlier.
 #[test]
 fn a_job_saves_before_it_is_ended() {
     let mut supervisor = advised();

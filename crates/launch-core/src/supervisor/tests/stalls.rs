@@ -9,8 +9,8 @@ fn stall_deadline(supervisor: &Supervisor) -> Option<Duration> {
         .deadline(&supervisor.ground, &supervisor.respawns)
 }
 
-/// The supervisor of a job of two ranks, one of which is stopped, and which waits in a fence. It made progress last after
-/// three seconds.
+/// The supervisor of a job of two ranks, one of which is stopped, and which waits in a fence. It made
+/// progress last after three seconds.
 fn stalled(on_failure: OnFailure, stall: Stall) -> Supervisor {
     let mut supervisor = supervisor(on_failure);
     supervisor.ground.plan.stall = stall;
@@ -40,7 +40,8 @@ fn told(supervisor: &mut Supervisor) -> (Vec<(Duration, Duration)>, bool) {
     (told.collect(), actions.iter().any(is_signal))
 }
 
-/// A job in which nothing happens is ended, and the verdict says who is left, who is stopped, and which fence some wait in.
+/// A job in which nothing happens is ended, and the verdict says who is left, who is stopped, and which fence
+/// some wait in.
 #[test]
 fn a_stall_ends_a_job() {
     let mut supervisor = stalled(OnFailure::Abort, Stall::After(4 * SECOND));
@@ -57,8 +58,8 @@ fn a_stall_ends_a_job() {
     assert!(verdict.to_string().contains(&line), "{verdict}");
 }
 
-/// One that goes on after failures is warned after half of the time, and again if something happened in between; then it is
-/// ended too.
+/// One that goes on after failures is warned after half of the time, and again if something happened in
+/// between; then it is ended too.
 #[test]
 fn a_stall_is_told_before_the_end() {
     let respawn = OnFailure::Respawn(RespawnPolicy::default());
@@ -81,8 +82,9 @@ fn a_stall_is_told_before_the_end() {
     }
 }
 
-/// Unless told otherwise, a job is watched from the first loss on, and only if it goes on and a rank lives that would wait for
-/// ever for the lost one; the loss is told with the time. Agents look for progress from then on.
+/// Unless told otherwise, a job is watched from the first loss on, and only if it goes on and a rank lives
+/// that would wait for ever for the lost one; the loss is told with the time. Agents look for progress from
+/// then on.
 #[test]
 fn a_loss_begins_the_watch() {
     let minute = 60 * SECOND;

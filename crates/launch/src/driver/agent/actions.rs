@@ -1,4 +1,4 @@
-//! What an agent does for its mind.
+//! The actions that an agent performs for its mind.
 
 use bytes::Bytes;
 use ropewalk_launch_core::{

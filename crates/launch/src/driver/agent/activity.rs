@@ -12,10 +12,10 @@ use ropewalk_launch_core::{Stall, protocol::Plan};
 
 use super::super::tcp_counters;
 
-/// What was seen of the ranks since the launcher was last told.
+/// The progress of the ranks since the launcher was last told.
 ///
-/// Processor time is no progress unless the user says so: ranks of MPI libraries that wait for a message spin. The system
-/// calls by which they look for one move no bytes, so that those are what is counted.
+/// Processor time is no progress unless the user says so: ranks of MPI libraries that wait for a message
+/// spin. The system calls by which they look for one move no bytes, so bytes are counted.
 pub(super) struct Activity {
     /// How often is looked.
     interval: Duration,
@@ -61,8 +61,8 @@ impl Activity {
         self.next.get_or_insert_with(Instant::now);
     }
 
-    /// A rank made progress that the agent sees by itself: it wrote, asked something by PMI, or said something over its link,
-    /// such as which step it has reached.
+    /// A rank made progress that the agent sees by itself: it wrote output, made a PMI request, or sent
+    /// something over its link, such as the step that it has reached.
     pub(super) fn note(&mut self) {
         self.seen = true;
     }
@@ -106,8 +106,8 @@ struct Process {
 }
 
 impl Process {
-    /// A number that grows with what it does. Of a process whose bytes may not be seen, as one of another user, the time
-    /// counts: nobody is ended for what could not be seen.
+    /// A number that grows with the work of the process. The processor time counts if the bytes may not be
+    /// seen, as those of another user's process: nobody is ended for what could not be seen.
     fn work(&self, counts_cpu: bool) -> u64 {
         let io = fs::read_to_string(self.folder.join("io")).ok();
         match io.and_then(|io| bytes_of(&io)) {
@@ -150,8 +150,9 @@ fn ticks_of(stat: &str, is_ours: impl Fn(i32) -> bool) -> Option<u64> {
     is_ours(session).then_some(time(11)? + time(12)?)
 }
 
-/// Lines "rchar: N" and "wchar: N" among others (proc(5)): the bytes of read(2), write(2) and the like, whatever was read
-/// from or written to. Calls that found nothing add nothing, and neither do send(2) and recv(2).
+/// The bytes of read(2), write(2) and the like, to and from any descriptor, by the lines "rchar: N" and
+/// "wchar: N" among others (proc(5)). Calls that found nothing add nothing, and neither do send(2) and
+/// recv(2).
 fn bytes_of(io: &str) -> Option<u64> {
     let counter = |name: &str| {
         let mut lines = io.lines();

@@ -186,8 +186,8 @@ impl Agent {
         self.branch.report(Report::Link { rank, link, news });
     }
 
-    /// Somebody sent this process a signal that is for the job: the launcher decides what comes of it. An agent without a
-    /// launcher, or one that ends its ranks anyway, ends.
+    /// Handles a signal for the job that somebody sent to this process: the launcher decides what comes of
+    /// it. An agent without a launcher, or one that ends its ranks anyway, ends.
     pub(super) fn handle_signal_for_job(&mut self, signal: i32) {
         if signal == SIGTERM {
             let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What becomes of the processes that an agent started.
+//! The ends, stops and continuations of the processes that an agent started.
 
 use ropewalk_membership::Cause;
 use rustix::time::{ClockId, clock_gettime};

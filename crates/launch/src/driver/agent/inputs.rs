@@ -15,7 +15,7 @@ pub(super) struct Inputs {
     told: u64,
 }
 
-/// What one rank reads.
+/// The standard input of one rank.
 #[derive(Default)]
 struct Input {
     /// Once the rank is started.
@@ -39,7 +39,7 @@ impl Inputs {
         }
     }
 
-    /// Whether a rank has input.
+    /// Returns true if the rank has input.
     pub(super) fn has(&self, index: usize) -> bool {
         index < self.inputs.len()
     }

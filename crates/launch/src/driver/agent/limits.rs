@@ -1,4 +1,4 @@
-//! What the system lets an agent have.
+//! The limits that the system sets for an agent: descriptors and memory.
 
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},

@@ -1,5 +1,6 @@
-//! Whether the kernel ended a rank because there was no memory left. A process that it ends so cannot tell, and its parent
-//! sees a SIGKILL like any other; what remains is the kernel's count of such ends, and the limits that were reached.
+//! Tells if the kernel ended a rank because there was no memory left. A process that ends so cannot tell, and
+//! its parent sees a SIGKILL like any other; the only traces are the kernel's count of such ends, and the
+//! limits that were reached.
 
 use std::{
     fs::File,
@@ -104,7 +105,7 @@ const TEXT_SIZE_MAX: u64 = 1 << 20;
 struct ControlGroup {
     version: Version,
     folder: PathBuf,
-    /// What it had counted when it was first looked at.
+    /// The counts of the group when this agent first looked at it.
     before: Option<Counts>,
 }
 
@@ -112,8 +113,8 @@ struct ControlGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     reached: u64,
-    /// As often as the limit was reached for version 1: there a group counts what is killed in itself only, and its limit may be
-    /// that of one above.
+    /// The same as `reached` for version 1: there a group counts only the processes that are killed in
+    /// itself, and its limit may be that of a group above.
     kills: u64,
 }
 
@@ -163,8 +164,8 @@ enum Version {
     Two,
 }
 
-/// The folders of the control groups with a say in memory, by `/proc/self/cgroup` (cgroups(7)): the own and those above.
-/// A container may show its own as the root.
+/// The folders of the control groups with a say in memory, by `/proc/self/cgroup` (cgroups(7)): the group of
+/// this process and those above. A container may show its own as the root.
 fn places(own: &str) -> Vec<(Version, PathBuf)> {
     let mut places = Vec::new();
     for line in own.lines() {
@@ -188,7 +189,8 @@ fn places(own: &str) -> Vec<(Version, PathBuf)> {
     places
 }
 
-/// What no machine has counts as no limit: version 1 has a number for that, and version 2 a word.
+/// More bytes than any machine has. Such a limit counts as none: version 1 writes a number for no limit, and
+/// version 2 a word.
 const LIMIT_MAX: u64 = 1 << 62;
 
 fn limit(text: &str) -> Option<u64> {
@@ -285,7 +287,7 @@ mod tests {
         assert_eq!((found[0].0, found[3].0), (Version::One, Version::Two));
     }
 
-    /// What is counted, as the kernel writes it.
+    /// The counts are read as the kernel writes them.
     #[test]
     fn counts_are_read() {
         let counts = Some(Counts { reached: 3, kills: 2 });

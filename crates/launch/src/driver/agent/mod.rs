@@ -64,7 +64,7 @@ use rank_io::Reading;
 use rank_table::RankTable;
 use silence::Looks;
 
-/// What an agent is made of. Its mind decides; the branch of the tree below it has a mind of its own.
+/// The parts of an agent. Its mind decides; the branch of the tree below it has a mind of its own.
 pub(super) struct Agent {
     plan: Arc<Plan>,
     host: HostId,
@@ -132,7 +132,8 @@ enum Sweep {
     Done,
 }
 
-/// What a descriptor is, in the lowest bits of what it is registered with; above them is the number of a rank.
+/// The kinds of descriptors. The kind is in the lowest bits of the number with which a descriptor is
+/// registered; above them is the number of a rank.
 mod kind {
     pub(super) const PMI: u64 = 0;
     pub(super) const LINK: u64 = 1;
@@ -152,7 +153,8 @@ mod kind {
     pub(super) const ADVISED: u64 = 1 << 63;
 }
 
-/// So large that the allocator has it from the system, where it is zero and takes no memory until something is read into it.
+/// So large that the allocator has it from the system: it is zero there, and takes no memory until something
+/// is read into it.
 const BUFFER_SIZE: usize = 256 << 10;
 /// How many ranks are started between two looks at what else happens.
 const STARTS_PER_TURN: usize = 16;

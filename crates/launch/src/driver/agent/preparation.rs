@@ -1,4 +1,4 @@
-//! What an agent has to have whatever its job is.
+//! The parts that every agent has to have, whatever its job is.
 
 use std::io;
 
@@ -7,7 +7,8 @@ use rustix::process::Rlimit;
 use super::{limits::raise_descriptor_limit, memory_kills::MemoryKills};
 use crate::driver::{descendants, keeper::KeeperLine, process::Slots, signals::ChildSignals};
 
-/// Made while whoever started the agent still prepares what it has to say, unless the agent is a fork, which knows that.
+/// Made while the process that started the agent still prepares the bootstrap, unless the agent is a fork,
+/// which knows its position.
 pub(in crate::driver) struct Preparation {
     pub(super) slots: Slots,
     pub(super) keeper: KeeperLine,

@@ -1,4 +1,4 @@
-//! What the agent has of a rank: its sockets and pipes.
+//! The agent's ends of the sockets and pipes of a rank.
 
 use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
@@ -29,7 +29,7 @@ pub(super) struct RankIo {
 /// How the agent and a rank that lives speak.
 pub(super) struct Sockets {
     pub(super) pmi: OwnedFd,
-    /// What is waited for on the PMI socket.
+    /// The events that the agent waits for on the PMI socket.
     pub(super) pmi_interest: epoll::EventFlags,
     /// The connection ends after them.
     pub(super) ends_after_answers: bool,
@@ -40,7 +40,7 @@ pub(super) struct Sockets {
     unsent: Option<Box<Unsent>>,
 }
 
-/// What a rank will hear once it reads.
+/// The answers and messages that a rank gets once it reads.
 #[derive(Default)]
 struct Unsent {
     /// To its PMI requests.

@@ -1,4 +1,4 @@
-//! What is left of a rank's process when it gets another.
+//! The remains of a rank's process when the rank gets another.
 
 use ropewalk_launch_core::protocol::Report;
 

@@ -52,7 +52,7 @@ impl Agent {
         Ok(singleton.pid)
     }
 
-    /// Whether a process is not our child.
+    /// Returns true if the process of a rank is not our child.
     pub(super) fn is_foreign(&self, index: usize) -> bool {
         let io = self.ranks.ios.get(index).and_then(Option::as_ref);
         io.is_some_and(|io| io.foreign.is_some())

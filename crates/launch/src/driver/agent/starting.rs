@@ -134,8 +134,8 @@ pub(super) fn stream(which: u64) -> OutputStream {
 }
 
 impl Agent {
-    /// Whether ranks may be started: not before somebody can be told of it. From the launcher's own host it will be, and there the
-    /// life line is enough to end it meanwhile.
+    /// Returns true if ranks may be started: not before the agent can tell somebody. On the launcher's own
+    /// host it will be able to, and the life line is enough to end it meanwhile.
     pub(super) fn may_start(&self) -> bool {
         let is_beside_launcher = || {
             let host = self.plan.hosts.get(self.host.0 as usize);

@@ -12,7 +12,7 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity},
 };
 
-/// What ranks are bound to on this host.
+/// The processors that ranks are bound to on this host.
 pub(super) fn bindings(binding: &Binding) -> Result<Bindings, BindingError> {
     if *binding == Binding::Nowhere {
         return Ok(Bindings::Nowhere);
@@ -33,7 +33,8 @@ fn allowed() -> Result<Vec<u32>, Errno> {
         .collect())
 }
 
-/// What is not told counts as one: a host without sockets has one.
+/// Describes a processor by the kernel's folder of it. A socket or a NUMA node that the kernel does not tell
+/// counts as one: a host without sockets has one.
 fn describe(all: &Path, number: u32) -> Processor {
     let folder = all.join(format!("cpu{number}"));
     let topology = |name: &str| number_in(&folder.join("topology").join(name));
@@ -60,7 +61,7 @@ fn caches(folder: &Path) -> BTreeMap<CacheKind, u32> {
     caches.collect()
 }
 
-/// What is called so and has a number behind it.
+/// The entries of a folder whose names are `name` and a number, as numbers and paths.
 fn entries(folder: &Path, name: &'static str) -> impl Iterator<Item = (u32, PathBuf)> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(move |entry| {
@@ -80,7 +81,7 @@ fn number_in(path: &Path) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// What the kernel tells is understood, and what it does not tell counts as one or is not there.
+    /// The kernel's description is understood. A value that it lacks counts as one or is not there.
     #[test]
     fn processors_are_described() {
         let root = tempfile::tempdir().unwrap();

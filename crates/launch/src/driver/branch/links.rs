@@ -1,7 +1,8 @@
 //! The connections below the links to the neighbours: who is at the other end, and what if one breaks.
 //!
-//! One that breaks although both ends live, by a reset or a byte that came wrong, is made again by the node below, which has
-//! the detection time for that. Nobody but the two hears of it, for what was under way is [sent again](Link).
+//! A connection that breaks although both ends live, by a reset or a byte that came wrong, is made again by
+//! the node below, which has the detection time for that. Nobody but the two hears of it, for messages that
+//! were under way are [sent again](Link).
 
 use std::{io, time::Instant};
 
@@ -30,7 +31,7 @@ pub(super) struct Above {
     pub(super) link: Link<Up>,
     was_connected: bool,
     pub(super) mending: Option<Mending>,
-    /// Whether its user has stopped the launcher, which need not be this node.
+    /// True if the user has stopped the launcher, which need not be the node above.
     is_launcher_suspended: bool,
     /// Its silence was excused when this node looked last.
     was_excused: bool,
@@ -65,9 +66,10 @@ impl Above {
         Ok(())
     }
 
-    /// Connects, and waits for a sign of life unless there need be none. A launcher that is suspended answers no attempt, and
-    /// each that is given up has a place in its queue all the same: of those there are not enough to try again and again. One on
-    /// this host may be stopped without a word, as by `kill -STOP`; that it is gone is told by the system.
+    /// Connects, and waits for a sign of life unless none is needed. A launcher that is suspended answers no
+    /// attempt, and each attempt that is given up keeps a place in its queue: there are not enough places to
+    /// try again and again. A node on this host may be stopped without a word, as by `kill -STOP`; the system
+    /// tells when it is gone.
     fn reach(&self, peer: PeerId, endpoint: &mut Endpoint) -> Result<(), SubmitError> {
         match self.is_suspended() {
             true => endpoint.connect_patiently(peer),
@@ -87,7 +89,7 @@ impl Above {
         self.node == NodeId::ROOT && self.is_launcher_suspended
     }
 
-    /// Whether the node above has proven itself, and this one to it.
+    /// Returns true if the node above has proven itself, and this one to it.
     pub(super) fn is_connected(&self, endpoint: &Endpoint) -> bool {
         let known = self.peer.and_then(|peer| endpoint.peer_info(peer));
         known.is_some_and(|known| known.identity == self.node.identity())
@@ -104,7 +106,7 @@ impl Above {
 }
 
 impl Branch {
-    /// What is no message of a neighbour's, ranks might send for example, is none.
+    /// Handles a message of a neighbour, and drops any other message, such as one from a rank.
     pub(super) fn handle_message(&mut self, from: PeerId, tag: u64, body: &[u8]) {
         if tag == TAG_DOWN && Some(from) == self.above.peer {
             if !self.is_connected() {
@@ -301,8 +303,8 @@ impl Branch {
         above.mending = Some(mending);
     }
 
-    /// At an agent: the launcher says nothing from now on, or does again. That it is killed is seen all the same, by the end of
-    /// its connection and of the life line.
+    /// At an agent: the launcher says nothing from now on, or does again. The agent still sees if the
+    /// launcher is killed, by the end of its connection and of the life line.
     pub(in crate::driver) fn set_launcher_suspended(&mut self, is_suspended: bool) {
         let above = &mut self.above;
         above.is_launcher_suspended = is_suspended;
@@ -366,7 +368,7 @@ impl Branch {
     }
 }
 
-/// Whether a connection ended so that both ends may live.
+/// Returns true if a connection ended in a way that both ends may survive.
 fn is_break(cause: &PeerDeath) -> bool {
     match cause {
         PeerDeath::Closed | PeerDeath::Protocol(_) => true,
@@ -375,12 +377,13 @@ fn is_break(cause: &PeerDeath) -> bool {
     }
 }
 
-/// Whether nobody listens there any more.
+/// Returns true if nobody listens there any more.
 fn is_refused(cause: &PeerDeath) -> bool {
     matches!(cause, PeerDeath::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Whether another attempt to connect may succeed where this one failed: a byte of it may have come wrong too.
+/// Returns true if another attempt to connect may succeed after this one failed: a byte of it may have come
+/// wrong too.
 fn is_failure(cause: &PeerDeath) -> bool {
     matches!(cause, PeerDeath::ConnectTimedOut | PeerDeath::Handshake(_))
 }

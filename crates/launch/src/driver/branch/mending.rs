@@ -7,8 +7,8 @@ use std::{
 
 use ropewalk_fabric::PeerDeath;
 
-/// A connection that is lost and made again. While each carries nothing that there is to carry before it is lost too, that is
-/// one mending.
+/// A connection that is lost and made again. All reconnections are one mending as long as each is lost before
+/// it carries anything of what there is to carry.
 pub(super) struct Mending {
     pub(super) until: Instant,
     pub(super) next: Instant,
@@ -28,11 +28,12 @@ impl Mending {
     /// Between two attempts; it doubles, but there are always some within the detection time.
     const PAUSE: Duration = Duration::from_millis(20);
     const ATTEMPTS_MIN: u32 = 8;
-    /// How many times the detection time is granted to a link that had nothing to carry and answered, and broke all the same:
-    /// what the other end has to say may never get through.
+    /// How many times the detection time is granted to a link that had nothing to carry and answered, and
+    /// broke all the same: the messages of the other end may never get through.
     const IDLE_MAX: u32 = 10;
-    /// How many times the detection time the host of a launcher that is suspended may be out of reach. That is more than is
-    /// granted to one that is not, for nothing goes on meanwhile, and it may be moved from one network to another.
+    /// How many times the detection time the host of a suspended launcher may be out of reach. A launcher
+    /// that is not suspended is granted less: nothing goes on during a suspension, and the launcher may be
+    /// moved from one network to another.
     pub(super) const OUT_OF_REACH_MAX: u32 = 10;
 
     pub(super) fn begin(now: Instant, detect: Duration, progress: u64, why: String) -> Self {
@@ -62,8 +63,8 @@ impl Mending {
         self.wait(now, detect);
     }
 
-    /// An attempt could not even begin, which costs next to nothing: so all of the detection time is used, and its end too. But
-    /// where `is_excused` the node above may be out of reach for much longer.
+    /// An attempt could not even begin. That costs next to nothing, so attempts use all of the detection
+    /// time, and its end too. But if `is_excused`, the node above may be out of reach for much longer.
     pub(super) fn handle_failed(&mut self, now: Instant, detect: Duration, is_excused: bool, why: String) {
         self.why = why;
         match is_excused {
@@ -87,8 +88,9 @@ impl Mending {
         }
     }
 
-    /// While the node above is stopped, and just after that, it says nothing about it that a connection is not made again. But
-    /// that its host is out of reach does after a while: nobody would ever be told that it does not come back.
+    /// While the node above is stopped, and just after that, the lack of a new connection says nothing about
+    /// it. But a host that stays out of reach does after a while: nobody would ever be told that it does not
+    /// come back.
     pub(super) fn excuse_silence(&mut self, now: Instant, detect: Duration) {
         let last = self
             .out_of_reach
@@ -98,7 +100,7 @@ impl Mending {
     }
 }
 
-/// What an attempt to connect shows of the host at the other end.
+/// The evidence that an attempt to connect gives of the host at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
     /// Its kernel answered.
@@ -107,7 +109,7 @@ pub(super) enum Sight {
 }
 
 impl Sight {
-    /// What the end of an attempt shows.
+    /// The evidence that the end of an attempt gives.
     pub(super) fn of(cause: &PeerDeath) -> Self {
         match cause {
             PeerDeath::ConnectTimedOut => Self::Nothing,
@@ -130,8 +132,8 @@ mod tests {
     const DETECT: Duration = Duration::from_secs(3);
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Lets a suspended launcher be sought from second 0 on, with attempts that show what `sight` says of each second. Returns
-    /// the second in which it is given up.
+    /// Seeks a suspended launcher from second 0 on, with attempts that show `sight` of each second. Returns
+    /// the second in which the launcher is given up.
     fn given_up(sight: impl Fn(u64) -> Sight) -> Option<u64> {
         let begun = Instant::now();
         let mut mending = Mending::begin(begun, DETECT, 0, "it was reset".to_owned());
@@ -150,8 +152,8 @@ mod tests {
         assert_eq!(given_up(|_| Sight::Something), None);
     }
 
-    /// Once its host was out of reach for as long as is granted, nobody waits any more. Whenever it answers that time is its
-    /// again.
+    /// Once the host was out of reach for the granted time, nobody waits any more. Whenever it answers, it
+    /// has that time again.
     #[test]
     fn a_host_out_of_reach_is_given_up() {
         let seconds = PATIENCE.as_secs();
@@ -175,8 +177,8 @@ mod tests {
         assert_eq!(mending.until, back + DETECT);
     }
 
-    /// While nobody is stopped attempts that cannot even begin go on until the end of the detection time: a host that is back
-    /// just before that is not lost.
+    /// While nobody is stopped, attempts that cannot even begin go on until the end of the detection time: a
+    /// host that is back just before that is not lost.
     #[test]
     fn attempts_without_a_way_last_until_the_end() {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What is said about one region in memory that peers read, and the rules by which it comes and goes.
+//! The entry about one region in memory that peers read, and the rules by which it comes and goes.
 
 use std::sync::atomic::Ordering;
 
@@ -33,7 +33,7 @@ pub(super) struct Slot<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(u64);
 
-/// What a slot says about a region.
+/// The content of a slot about a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) token: u128,
@@ -183,7 +183,8 @@ impl<W: Word> Slot<W> {
     }
 }
 
-/// Whether a peer may be writing a region that was withdrawn just now. If not, all that it wrote is there.
+/// Returns true if a peer may be writing a region that was withdrawn just now. If not, all that it wrote is
+/// there.
 pub(super) fn is_written<W: Word>(writing: &W, mark: Mark) -> bool {
     writing.load(Ordering::Acquire) == mark.0
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{Buffer, RegionHandle, arena::Arena, region_table::RegionMemory};
 
-/// What an endpoint lets peers on its host reach without its help.
+/// The memory that an endpoint lets peers on its host reach without its help.
 pub(crate) struct OwnMemory {
     arena: Option<Arc<Arena>>,
     board: OwnBoard,
@@ -70,7 +70,7 @@ impl OwnMemory {
         })
     }
 
-    /// What to tell a peer, and the descriptors to go with it.
+    /// The offer to a peer, and the descriptors to go with it.
     ///
     /// # Errors
     /// If the system is out of descriptors, or too many peers that were told before have gone without leaving.
@@ -117,9 +117,9 @@ impl OwnMemory {
         self.board.withdraw(region);
     }
 
-    /// Lets nobody begin to use a region any more, and returns its memory. If one of these peers may still be writing it,
-    /// what is returned is a copy, while the memory itself is kept until nobody does. What a peer was told to have
-    /// written is in either.
+    /// Lets nobody begin to use a region any more, and returns its memory. If one of these peers may still be
+    /// writing it, the returned buffer is a copy, while the memory itself is kept until nobody does. Bytes
+    /// that a peer was told to have written are in either.
     pub(crate) fn withdraw_writable<'a>(
         &mut self,
         region: u64,
@@ -154,7 +154,8 @@ impl OwnMemory {
         copy
     }
 
-    /// Learns that a connection is closed at this end. Until its peer has closed the other, it may write what is exposed.
+    /// Learns that a connection is closed at this end. Until its peer has closed the other, it may write what
+    /// is exposed.
     pub(crate) fn handle_closed(&mut self, word: WritingWord, socket: OwnedFd) {
         if !is_closed(socket.as_fd()) {
             // The peer is to see that it has ended, although we keep the descriptor.
@@ -171,7 +172,7 @@ impl OwnMemory {
             .retain_mut(|quarantined| quarantined.in_use.lasts());
     }
 
-    /// Whether it is to be [swept](Self::sweep) from time to time.
+    /// Returns true if the memory is to be [swept](Self::sweep) from time to time.
     pub(crate) fn is_swept(&self) -> bool {
         !self.quarantine.is_empty() || !self.leaving.is_empty()
     }
@@ -197,8 +198,8 @@ impl InUse {
     }
 }
 
-/// Whether the other end of a UNIX socket is closed. A process's sockets are closed after all its threads have
-/// stopped, so that it then writes nothing any more.
+/// Returns true if the other end of a UNIX socket is closed. A process's sockets are closed after all its
+/// threads have stopped, so that it then writes nothing any more.
 fn is_closed(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(&socket, PollFlags::empty())];
     poll(&mut polled, Some(&Timespec::default())).is_ok()

@@ -22,7 +22,7 @@ mod fuzzing;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::fuzzing::fuzz_board;
 
-/// What an endpoint says of its memory to a peer on the same host.
+/// An endpoint's description of its memory for a peer on the same host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryOffer {
     /// How long the arena is, in bytes.
@@ -156,7 +156,8 @@ impl PeerMemory {
 }
 
 impl PeerArena {
-    /// What we have no business to write is not writable by mistake either: until the first write.
+    /// The mapping for writing. It becomes writable only with the first write, so that memory which we have
+    /// no business to write is not written by mistake either.
     fn for_writing(&mut self) -> Option<&SharedMapping> {
         if !self.writable {
             self.mapping.allow_writing().ok()?;

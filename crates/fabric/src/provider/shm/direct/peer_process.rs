@@ -36,7 +36,7 @@ impl OwnProbe {
         Ok(Self(content))
     }
 
-    /// What peers have to know of it. It is true as long as `self` lives.
+    /// The probe's address and content, for peers to know. They are true as long as `self` lives.
     pub(super) fn probe(&self) -> Probe {
         Probe {
             address: self.0.as_ptr() as u64,

@@ -61,7 +61,7 @@ impl<P: Copy + Eq, O: Copy + Eq> Transfers<P, O> {
         });
     }
 
-    /// Whether there is anything to do.
+    /// Returns true if there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -125,6 +125,6 @@ impl<P, O> Transfer<P, O> {
     }
 }
 
-/// What is copied at once, in bytes. At the 6 GB/s of the slowest way it takes 0.7 ms: whoever waits for messages
-/// meanwhile does not wait longer.
+/// The size of a piece that is copied at once, in bytes. At the 6 GB/s of the slowest way it takes 0.7 ms: a
+/// process that waits for messages meanwhile does not wait longer.
 const PIECE_SIZE: usize = 4 << 20;

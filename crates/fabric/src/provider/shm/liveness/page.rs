@@ -65,7 +65,8 @@ impl OwnPage {
         })
     }
 
-    /// Whether a thread that lives holds the mutex, now at last.
+    /// Returns true if a thread that lives holds the mutex. If its holder has ended, this thread tries to
+    /// take it over.
     fn is_held_or_taken_over(&self) -> bool {
         if word(&self.mapping) & OWNER_DIED == 0 {
             return true;
@@ -89,7 +90,7 @@ impl PeerPage {
         Ok(Self { mapping })
     }
 
-    /// Whether the thread that held the mutex has ended.
+    /// Returns true if the thread that held the mutex has ended.
     #[inline]
     pub(super) fn owner_died(&self) -> bool {
         word(&self.mapping) & OWNER_DIED != 0

@@ -5,8 +5,8 @@ use crate::{memfd::SharedMapping, provider::shm::ring_memory::Window};
 
 const SIZE_MAX: usize = 4096;
 
-/// Receives and sends over a ring into which the other end has written `bytes`. Where a slot is looked at, the number by
-/// which it is seen to be full is put right: what is not looked at finds nothing.
+/// Receives and sends over a ring into which the other end has written `bytes`. In each slot that is looked
+/// at, the number by which it is seen to be full is put right: bytes that are not looked at find nothing.
 pub(crate) fn fuzz_ring(bytes: &[u8]) {
     let layout = Layout::new(8, 16).expect("these are possible sizes");
     let Ok((_, mapping)) = SharedMapping::create("ropewalk-fuzz", layout.size()) else {

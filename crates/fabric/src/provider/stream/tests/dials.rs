@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What listens but never answers is given up in time, and named silent.
+/// A listener that never answers is given up in time, and named silent.
 #[test]
 fn silent_listeners_are_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -19,8 +19,8 @@ fn silent_listeners_are_given_up() {
     ));
 }
 
-/// A listener that is known to be stopped is waited for over the one connection that its system has taken, and hears all
-/// when it goes on.
+/// A listener that is known to be stopped is waited for over the one connection that its system has taken,
+/// and hears all when it goes on.
 #[test]
 fn stopped_listeners_are_waited_for() {
     let limits = Limits {
@@ -120,8 +120,8 @@ fn dropped_handshakes_are_tried_again() {
     });
 }
 
-/// What waits for a connection that cannot be made goes over the one that the peer made meanwhile: its
-/// messages in order, and its transfers.
+/// Messages and transfers that wait for a connection which cannot be made go over the one that the peer made
+/// meanwhile, the messages in order.
 #[test]
 fn failed_dials_hand_over_to_the_peers_own() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

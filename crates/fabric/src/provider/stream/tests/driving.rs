@@ -1,10 +1,10 @@
-//! What an endpoint tells whoever drives it.
+//! The signals of an endpoint to its driver.
 
 use super::*;
 use crate::provider::frames::outbox::Outbox;
 
-/// Each part of a transfer that comes tells its driver that more is to be expected, although only the last part ends the
-/// transfer; after that, nothing does.
+/// Each part of a transfer that comes tells its driver that more is to be expected, although only the last
+/// part ends the transfer; after that, nothing does.
 #[test]
 fn parts_of_transfers_are_told() {
     let [mut origin, mut target] = [(); 2].map(|()| endpoint(Limits::default()));
@@ -107,8 +107,8 @@ fn messages_do_not_keep_transfers_out() {
     }
 }
 
-/// Who wakes an endpoint that is awake, be it by its own thread, spares it the descriptor; one that is about to sleep is
-/// woken.
+/// A caller that wakes an endpoint that is awake, be it by the endpoint's own thread, spares it the
+/// descriptor; an endpoint that is about to sleep is woken.
 #[test]
 fn wakers_write_to_sleepers_only() {
     let mut endpoint = endpoint(Limits::default());

@@ -11,7 +11,7 @@ struct Member {
     stream: TcpStream,
     /// If it encrypts.
     records: Option<Box<Records>>,
-    /// What came over the socket.
+    /// The bytes that came over the socket.
     seen: Vec<u8>,
     /// The frames in it.
     content: Vec<u8>,
@@ -51,7 +51,7 @@ impl Member {
         beside(endpoint, || Self::dial(&address, encrypts, &[]))
     }
 
-    /// What goes over the socket so that these frames are received.
+    /// The bytes to send over the socket so that these frames are received.
     fn wrap(&mut self, frames: &[u8]) -> Vec<u8> {
         let Some(records) = &mut self.records else {
             return frames.to_vec();
@@ -108,8 +108,8 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// Who listens on the way reads neither messages nor the data of transfers, in either direction, where all of it is read
-/// without encryption; and the peer reads the same in both cases.
+/// An eavesdropper on the way reads neither messages nor the data of transfers, in either direction, though
+/// it reads all of it without encryption. The peer reads the same in both cases.
 #[test]
 fn nothing_is_seen_on_the_way() {
     let mut contents = Vec::new();
@@ -174,8 +174,8 @@ fn the_first_records_may_come_with_the_proof() {
     });
 }
 
-/// A record that was changed, repeated, left out or moved ends the connection with an error that says so; what came before
-/// is delivered, and nothing after it.
+/// A record that was changed, repeated, left out or moved ends the connection with an error that says so. The
+/// data before it is delivered, and nothing after it.
 #[test]
 fn what_is_tampered_with_is_not_delivered() {
     let frames: Vec<_> = (0..4).map(|tag| frame(Kind::Unexpected, tag, MARKER)).collect();
@@ -273,7 +273,7 @@ fn nobody_encrypts_alone() {
     }
 }
 
-/// What stays on this host is not encrypted, and so it does not matter there who would.
+/// Traffic that stays on this host is not encrypted, and so it does not matter there who would.
 #[test]
 fn shared_memory_is_as_ever() {
     let sharing = |encrypt| {

@@ -19,7 +19,8 @@ fn sharing() -> Endpoint {
     Endpoint::bind(options).unwrap()
 }
 
-/// Messages of any size go both ways, transfers too, without anything that is shared; the end of one is told to the other.
+/// Messages of any size go both ways, transfers too, without anything that is shared; the end of one is told
+/// to the other.
 #[test]
 fn who_shares_nothing_is_reached_all_the_same() {
     let mut plain = unix(Limits::default());

@@ -1,4 +1,4 @@
-//! What a slot says, and what is made of it.
+//! The entry in a slot, and what readers make of it.
 
 use std::sync::atomic::AtomicU64;
 

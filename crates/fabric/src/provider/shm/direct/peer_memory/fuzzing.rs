@@ -5,9 +5,9 @@ use crate::provider::shm::direct::region_board::OwnBoard;
 
 const ARENA_LENGTH: usize = 8192;
 
-/// Reads and writes the memory of a peer that has put these bytes onto its board. The first 8 words are a slot, the rest
-/// says what is asked for; where the token is wrong it is put right half of the time, so that what is behind it is
-/// looked at. Whatever stands there, only the arena is touched, inside its bounds, where the slot says.
+/// Reads and writes the memory of a peer that has put these bytes onto its board. The first 8 words are a
+/// slot, the rest says what is asked for. A wrong token is put right half of the time, so that the words
+/// behind it are looked at. For any bytes, only the arena is touched, inside its bounds, where the slot says.
 pub(crate) fn fuzz_board(bytes: &[u8]) {
     let mut words = bytes.chunks(8).map(|chunk| {
         let mut word = [0; 8];

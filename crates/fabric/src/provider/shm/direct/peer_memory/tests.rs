@@ -74,7 +74,7 @@ impl Pair {
         (self.peer).write(Piece { access, done: 0 }, from, &self.writing)
     }
 
-    /// What its owner gets of a writable region when it is withdrawn.
+    /// Withdraws a writable region; returns the buffer that its owner gets.
     fn withdraw(&mut self, handle: &RegionHandle) -> Buffer {
         let Some(Withdrawn::Writable(memory)) = self.table.withdraw(handle) else {
             unreachable!("it was exposed for writing")
