@@ -1,40 +1,54 @@
-"""Times a collective of Gloo, as PyTorch calls it: `gloo_collective.py reduce|allreduce|broadcast SIZE...`.
+"""Times a collective of Gloo, as PyTorch calls it.
 
-Prints "SIZE NANOSECONDS" for each size in bytes, as `mpi_collective.c` does: the time of the rank that gets its result
-last, from its own call just after a barrier, after two calls that are not counted. The root is rank 0.
+`gloo_collective.py [--rounds N] [--late-ms MS] [--at-once K] COLLECTIVE SIZE...` takes and prints what `mpi_collective.c`
+beside it does: a line "SIZE NANOSECONDS" for each round of each size in bytes. COLLECTIVE is reduce, allreduce or
+broadcast; the root is rank 0.
 """
 
-import sys
+import argparse
 import time
 
 import torch
 import torch.distributed as dist
 
-WARM_UPS, ROOT = 2, 0
+WARM_UPS, ROOT, LATE_RANK = 2, 0, 4
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rounds", type=int, default=1)
+parser.add_argument("--late-ms", type=int, default=0)
+parser.add_argument("--at-once", type=int, default=1)
+parser.add_argument("collective", choices=["reduce", "allreduce", "broadcast"])
+parser.add_argument("sizes", type=int, nargs="+")
+words = parser.parse_args()
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-name, sizes = sys.argv[1], sys.argv[2:]
+name, late = words.collective, words.late_ms / 1000
 call = {
-    "reduce": lambda vector: dist.reduce(vector, ROOT),
-    "allreduce": dist.all_reduce,
-    "broadcast": lambda vector: dist.broadcast(vector, ROOT),
+    "reduce": lambda vector: dist.reduce(vector, ROOT, async_op=True),
+    "allreduce": lambda vector: dist.all_reduce(vector, async_op=True),
+    "broadcast": lambda vector: dist.broadcast(vector, ROOT, async_op=True),
 }[name]
 receives = rank == ROOT if name == "reduce" else name == "allreduce" or rank != ROOT
 factor = ROOT + 1 if name == "broadcast" else size * (size + 1) // 2
-for length in map(int, sizes):
+for length in words.sizes:
     base = torch.arange(length // 4, dtype=torch.float32) % 7
-    elapsed = 0.0
-    for _ in range(WARM_UPS + 1):
-        vector = base * (rank + 1)
+    elapsed = []
+    for _ in range(WARM_UPS + words.rounds):
+        vectors = [base * (rank + 1) for _ in range(words.at_once)]
         dist.barrier()
-        start = time.perf_counter()
-        call(vector)
-        elapsed = time.perf_counter() - start if receives else 0.0
-    assert not receives or torch.equal(vector, base * factor), f"rank {rank}: the result is wrong"
-    longest = torch.tensor([elapsed], dtype=torch.float64)
+        start = time.perf_counter() + late
+        if rank == LATE_RANK:
+            time.sleep(late)
+        for work in [call(vector) for vector in vectors]:
+            work.wait()
+        elapsed.append(time.perf_counter() - start if receives else 0.0)
+    for vector in vectors:
+        assert not receives or torch.equal(vector, base * factor), f"rank {rank}: the result is wrong"
+    longest = torch.tensor(elapsed[WARM_UPS:], dtype=torch.float64)
     dist.all_reduce(longest, dist.ReduceOp.MAX)
     if rank == ROOT:
-        print(length, round(longest.item() * 1e9), flush=True)
+        for seconds in longest.tolist():
+            print(length, round(seconds * 1e9), flush=True)
 dist.destroy_process_group()

@@ -1,7 +1,12 @@
-/* Times a collective of MPI: `mpi_collective [--rounds N] [reduce|allreduce|broadcast] SIZE...` calls it for each size
- * in bytes and prints "SIZE NANOSECONDS" for each. The root of a rooted one is rank 0. The time is that of the rank that
- * gets its result last, from its own call just after a barrier, after two calls that are not counted; the median of N
- * such times. The result is verified on every rank that gets one. Elements are floats, or doubles with -DDOUBLES. */
+/* Times a collective of MPI: `mpi_collective [--rounds N] [--late-ms MS] [--at-once K | --in-turn K]
+ * [reduce|allreduce|broadcast] SIZE...` calls it for each size in bytes and prints a line "SIZE NANOSECONDS" for each of N
+ * rounds. The root of a rooted one is rank 0. The time is that of the rank that gets its result last, from its own call
+ * just after a barrier, after two rounds that are not counted. The result is verified on every rank that gets one.
+ * Elements are floats, or doubles with -DDOUBLES.
+ *
+ * With --late-ms rank 4 calls so much later than the others, and the time begins when it calls. With --at-once a round
+ * is of K calls that do not block, on communicators of their own, and with --in-turn of K calls that do, one after the
+ * other; the time is that of all. */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -17,24 +22,34 @@ typedef float element;
 #define MPI_ELEMENT MPI_FLOAT
 #endif
 
-enum { WARM_UPS = 2, ROUNDS_MAX = 1000, ROOT = 0 };
+enum { WARM_UPS = 2, ROUNDS_MAX = 1000, CALLS_MAX = 64, ROOT = 0, LATE_RANK = 4 };
 
-/* `mine` is the contribution of `count` elements, `result` is where the result goes. */
-static void reduce(element *mine, element *result, int count)
+/* `mine` is the contribution of `count` elements, `result` is where the result goes. A call that has no request blocks. */
+static void reduce(element *mine, element *result, int count, MPI_Comm group, MPI_Request *request)
 {
-    MPI_Reduce(mine, result, count, MPI_ELEMENT, MPI_SUM, ROOT, MPI_COMM_WORLD);
+    if (request)
+        MPI_Ireduce(mine, result, count, MPI_ELEMENT, MPI_SUM, ROOT, group, request);
+    else
+        MPI_Reduce(mine, result, count, MPI_ELEMENT, MPI_SUM, ROOT, group);
 }
 
-static void allreduce(element *mine, element *result, int count)
+static void allreduce(element *mine, element *result, int count, MPI_Comm group, MPI_Request *request)
 {
-    MPI_Allreduce(mine, result, count, MPI_ELEMENT, MPI_SUM, MPI_COMM_WORLD);
+    if (request)
+        MPI_Iallreduce(mine, result, count, MPI_ELEMENT, MPI_SUM, group, request);
+    else
+        MPI_Allreduce(mine, result, count, MPI_ELEMENT, MPI_SUM, group);
 }
 
-static void broadcast(element *mine, element *result, int count)
+static void broadcast(element *mine, element *result, int count, MPI_Comm group, MPI_Request *request)
 {
     int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Bcast(rank == ROOT ? mine : result, count, MPI_ELEMENT, ROOT, MPI_COMM_WORLD);
+    MPI_Comm_rank(group, &rank);
+    element *vector = rank == ROOT ? mine : result;
+    if (request)
+        MPI_Ibcast(vector, count, MPI_ELEMENT, ROOT, group, request);
+    else
+        MPI_Bcast(vector, count, MPI_ELEMENT, ROOT, group);
 }
 
 /* Who has a result in `result`. */
@@ -42,7 +57,7 @@ enum receivers { ROOT_ONLY, ALL, ALL_BUT_ROOT };
 
 static const struct collective {
     const char *name;
-    void (*call)(element *mine, element *result, int count);
+    void (*call)(element *mine, element *result, int count, MPI_Comm group, MPI_Request *request);
     enum receivers receivers;
     int is_sum;
 } COLLECTIVES[] = {
@@ -59,59 +74,74 @@ static const struct collective *find(const char *name)
     return NULL;
 }
 
-static int ascending(const void *one, const void *other)
-{
-    double difference = *(const double *)one - *(const double *)other;
-    return (difference > 0) - (difference < 0);
-}
-
 int main(int argc, char **argv)
 {
-    int rank, size, rounds = 1;
+    int rank, size, rounds = 1, late_ms = 0, calls = 1, at_once = 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (argc > 2 && strcmp(argv[1], "--rounds") == 0) {
-        rounds = atoi(argv[2]);
-        argc -= 2;
-        argv += 2;
+    for (; argc > 2 && strncmp(argv[1], "--", 2) == 0; argc -= 2, argv += 2) {
+        int value = atoi(argv[2]);
+        if (strcmp(argv[1], "--rounds") == 0)
+            rounds = value;
+        else if (strcmp(argv[1], "--late-ms") == 0)
+            late_ms = value;
+        else {
+            calls = value;
+            at_once = value > 1 && strcmp(argv[1], "--at-once") == 0;
+        }
     }
-    if (rounds < 1 || rounds > ROUNDS_MAX)
+    if (rounds < 1 || rounds > ROUNDS_MAX || calls < 1 || calls > CALLS_MAX)
         MPI_Abort(MPI_COMM_WORLD, 1);
     const struct collective *named = argc > 1 ? find(argv[1]) : NULL;
     const struct collective *collective = named ? named : &COLLECTIVES[0];
     int receives = collective->receivers == ALL || (collective->receivers == ROOT_ONLY) == (rank == ROOT);
     int factor = collective->is_sum ? size * (size + 1) / 2 : ROOT + 1;
+    MPI_Comm groups[CALLS_MAX];
+    for (int call = 0; call < calls; call++)
+        MPI_Comm_dup(MPI_COMM_WORLD, &groups[call]);
     for (int at = named ? 2 : 1; at < argc; at++) {
         long bytes = atol(argv[at]);
         int count = (int)(bytes / (long)sizeof(element));
-        element *mine = malloc(bytes), *result = malloc(bytes);
-        if (!mine || !result || bytes <= 0)
-            MPI_Abort(MPI_COMM_WORLD, 1);
-        for (int i = 0; i < count; i++) {
-            mine[i] = (element)((rank + 1) * (i % 7));
-            result[i] = -1;
+        element *mine[CALLS_MAX], *result[CALLS_MAX];
+        for (int call = 0; call < calls; call++) {
+            mine[call] = malloc(bytes);
+            result[call] = malloc(bytes);
+            if (!mine[call] || !result[call] || bytes <= 0)
+                MPI_Abort(MPI_COMM_WORLD, 1);
+            for (int i = 0; i < count; i++) {
+                mine[call][i] = (element)((rank + 1) * (i % 7));
+                result[call][i] = -1;
+            }
         }
         double elapsed[ROUNDS_MAX], longest[ROUNDS_MAX];
         for (int run = 0; run < WARM_UPS + rounds; run++) {
             MPI_Barrier(MPI_COMM_WORLD);
-            double start = MPI_Wtime();
-            collective->call(mine, result, count);
+            double start = MPI_Wtime() + late_ms / 1e3;
+            if (rank == LATE_RANK)
+                usleep(late_ms * 1000);
+            MPI_Request requests[CALLS_MAX];
+            MPI_Status statuses[CALLS_MAX];
+            for (int call = 0; call < calls; call++)
+                collective->call(mine[call], result[call], count, groups[call], at_once ? &requests[call] : NULL);
+            if (at_once)
+                MPI_Waitall(calls, requests, statuses);
             if (run >= WARM_UPS)
                 elapsed[run - WARM_UPS] = receives ? MPI_Wtime() - start : 0;
         }
-        for (int i = 0; receives && i < count; i++) {
-            if (result[i] != (element)(factor * (i % 7))) {
-                fprintf(stderr, "rank %d: element %d is wrong: %g\n", rank, i, result[i]);
-                MPI_Abort(MPI_COMM_WORLD, 1);
+        for (int call = 0; call < calls; call++) {
+            for (int i = 0; receives && i < count; i++) {
+                if (result[call][i] != (element)(factor * (i % 7))) {
+                    fprintf(stderr, "rank %d: element %d is wrong: %g\n", rank, i, result[call][i]);
+                    MPI_Abort(MPI_COMM_WORLD, 1);
+                }
             }
+            free(mine[call]);
+            free(result[call]);
         }
         MPI_Reduce(elapsed, longest, rounds, MPI_DOUBLE, MPI_MAX, ROOT, MPI_COMM_WORLD);
-        qsort(longest, rounds, sizeof *longest, ascending);
-        if (rank == ROOT)
-            printf("%ld %.0f\n", bytes, longest[rounds / 2] * 1e9);
-        free(mine);
-        free(result);
+        for (int round = 0; rank == ROOT && round < rounds; round++)
+            printf("%ld %.0f\n", bytes, longest[round] * 1e9);
     }
 #ifdef MPICH
     /* MPI_Finalize of MPICH 4.0.2 over UCX hangs when it closes connections that peers no longer look at. Without it

@@ -209,11 +209,20 @@ pub(crate) fn compile(compiler: &str, flags: &[&str], source: &str, target: &Pat
 
 /// Reads one `SIZE NANOSECONDS` for each size.
 fn parse_lines(text: &str, sizes: &[u64]) -> anyhow::Result<BTreeMap<u64, u64>> {
-    let lines = text.lines().map(|line| {
-        let (size, nanoseconds) = line.split_once(' ')?;
-        Some((size.parse().ok()?, nanoseconds.parse().ok()?))
+    let mut times = BTreeMap::<u64, Vec<u64>>::new();
+    for line in text.lines() {
+        let numbers = line.split_once(' ');
+        let numbers =
+            numbers.and_then(|(size, nanoseconds)| Some((size.parse().ok()?, nanoseconds.parse().ok()?)));
+        let (size, nanoseconds) =
+            numbers.with_context(|| format!("expected a size and a time, got {line:?}"))?;
+        times.entry(size).or_default().push(nanoseconds);
+    }
+    let medians = times.into_iter().map(|(size, mut times)| {
+        times.sort_unstable();
+        (size, times[times.len() / 2])
     });
-    whole(lines.collect(), text, sizes)
+    whole(Some(medians.collect()), text, sizes)
 }
 
 /// Reads one JSON object of `ropewalk bench reduce` for each size.

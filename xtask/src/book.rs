@@ -11,7 +11,7 @@ use anyhow::bail;
 
 use crate::{
     project, python,
-    shell::{cargo, program, run, succeeds},
+    shell::{program, run, succeeds},
 };
 
 /// The folder with `book.toml`.
@@ -27,9 +27,7 @@ const PAGES: &str = "docs/book/src";
 /// If something is broken, does not compile, or fails.
 pub(crate) fn book() -> anyhow::Result<()> {
     pages()?;
-    // With the tests, since these choose the features of what all depend on.
-    let words = "build --workspace --all-features --all-targets --locked";
-    run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+    project::build()?;
     python::environment()?;
     blocks()?;
     if succeeds(program("mdbook", &["--version"])) {

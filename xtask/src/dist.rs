@@ -120,27 +120,22 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Builds and packs.
 fn make(debug: bool) -> anyhow::Result<Archives> {
-    let (words, profile, effort) = match debug {
-        // With the tests, since these choose the features of what all depend on.
-        true => (
-            "build --workspace --all-features --all-targets --locked",
-            "debug",
-            Effort::Little,
-        ),
-        false => (
-            "build --release --locked -p ropewalk-cli -p ropewalk-checkpoint-c -p ropewalk-pmi-c -p ropewalk-pmi2-c",
-            "release",
-            Effort::Much,
-        ),
-    };
-    run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
     let target = project::target()?;
+    let (built, effort) = match debug {
+        true => (project::build()?, Effort::Little),
+        false => {
+            let words = "build --release --locked -p ropewalk-cli -p ropewalk-checkpoint-c -p ropewalk-pmi-c \
+                         -p ropewalk-pmi2-c";
+            run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+            (target.join("release"), Effort::Much)
+        }
+    };
     let folder = target.join("dist");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     let unnamed = folder.join("unnamed");
-    lay_out(&target.join(profile), &unnamed)?;
+    lay_out(&built, &unnamed)?;
     let needed = libc_version(&unnamed)?;
     let name = format!(
         "ropewalk-{VERSION}-{}-linux-glibc{}.{}",

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 
 use crate::{
     project,
-    shell::{cargo, finish, program, run},
+    shell::{finish, program, run},
 };
 
 /// Which of its tests are run.
@@ -66,16 +66,7 @@ const TIME_MAX_OF_ALL: Duration = Duration::from_secs(3600);
 /// If that is so, or they cannot be had.
 pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
     let place = Place::provide()?;
-    run(cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "ropewalk-cli",
-        "-p",
-        "ropewalk-pmi-c",
-    ]))?;
-    let ours = project::target()?.join("release/ropewalk");
+    let ours = project::build()?.join("ropewalk");
     meet(&ours, &place.environment, &[])?;
     // The same binary of mpi4py, which loads Debian's Open MPI when it is told to.
     meet(

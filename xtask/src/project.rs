@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 
-use crate::shell::{cargo, output};
+use crate::shell::{cargo, output, run};
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -17,6 +17,17 @@ pub(crate) fn root() -> PathBuf {
         .parent()
         .expect("the manifest of xtask is in a folder of the root")
         .to_owned()
+}
+
+/// Builds everything as the tests do, and returns the folder. The features of what all depend on follow from all that is
+/// built at once: with fewer packages most would be compiled again.
+///
+/// # Errors
+/// If something does not compile.
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    let words = "build --workspace --all-features --all-targets --locked";
+    run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+    Ok(target()?.join("debug"))
 }
 
 /// Where cargo puts what it builds.

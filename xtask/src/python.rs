@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use crate::{
     project,
-    shell::{cargo, finish, output, program, run},
+    shell::{finish, output, program, run},
 };
 
 /// The versions that were seen to work; others may check types in other ways.
@@ -35,9 +35,7 @@ pub(crate) fn wheel() -> anyhow::Result<()> {
 /// # Errors
 /// If something cannot be built or had from PyPI, or a test fails.
 pub(crate) fn test() -> anyhow::Result<()> {
-    // With the tests, since these choose the features of what all depend on.
-    let words = "build --workspace --all-features --all-targets --locked";
-    run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+    project::build()?;
     environment()?;
     let folder = project::target()?.join("python");
     let python = text(&installed()?.join("python"));

@@ -2,6 +2,7 @@
 //! cut.
 
 mod bench;
+mod control_group;
 mod flow;
 mod interference;
 mod namespace;

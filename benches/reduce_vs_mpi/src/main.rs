@@ -1,58 +1,113 @@
 //! Times a collective on floats, as `mpi_collective.c` beside it does for MPI.
 //!
-//! `reduce-vs-mpi [reduce|allreduce] any|ordered SIZE...` calls it for each size in bytes and prints `SIZE NANOSECONDS`
-//! for each. The time is that of the rank that gets its result last, from its own call just after a barrier and two
-//! calls that are not counted. The result is verified on every rank that gets one. Run it under `ropewalk run`;
-//! `cargo xtask bench-reduce` and `cargo xtask rig bench` do.
+//! `reduce-vs-mpi [--rounds N] [--late-ms MS] [--at-once K] [reduce|allreduce] any|ordered SIZE...` calls it for each
+//! size in bytes and prints a line `SIZE NANOSECONDS` for each of N rounds. The time is that of the rank that gets its
+//! result last, from its own call just after a barrier, after two rounds that are not counted. The result is verified
+//! on every rank that gets one.
+//!
+//! With `--late-ms` rank 4 calls so much later than the others, and the time begins when it calls. With `--at-once` a
+//! round is of K calls of which none waits for another, and the time is that of all. Run it under `ropewalk run`;
+//! `cargo xtask rig bench` does.
 
-use std::time::{Duration, Instant};
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, bail};
 use ropewalk_reduce::{Buffer, Group, Job, Max, Order, Rank, ReduceOptions, Sum};
 
 fn main() -> anyhow::Result<()> {
-    let mut arguments = std::env::args().skip(1).peekable();
-    let named = arguments.peek().and_then(|name| Collective::named(name));
-    let collective = named.unwrap_or(Collective::Reduce);
-    let mut arguments = arguments.skip(usize::from(named.is_some()));
-    let order = match arguments.next().as_deref() {
-        Some("any") => Order::Any,
-        Some("ordered") => Order::Ordered,
-        _ => bail!("usage: reduce-vs-mpi [reduce|allreduce] any|ordered SIZE..."),
-    };
-    let options = ReduceOptions {
-        order,
-        ..ReduceOptions::default()
-    };
+    let Words {
+        rounds,
+        late,
+        at_once,
+        collective,
+        options,
+        sizes,
+    } = Words::read()?;
     let job = Job::from_env()?;
     let world = job.world();
-    for size in arguments {
-        let bytes: usize = size.parse().context("a size is a number of bytes")?;
-        let mut mine = job.buffer::<f32>(bytes / size_of::<f32>())?;
-        for (element, at) in mine.iter_mut().zip(0u32..) {
-            *element = ((job.rank().0 + 1) * (at % 7)) as f32;
-        }
-        let (mut elapsed, mut result) = (Duration::ZERO, None);
-        for _ in 0..=WARM_UPS {
-            world.barrier(&ReduceOptions::default())?.get()?;
-            let start = Instant::now();
-            (result, mine) = collective.call(&world, mine, &options)?;
-            elapsed = start.elapsed();
-        }
-        let own = match &result {
-            Some(result) => {
-                verify(result, collective.factor(job.size()))?;
-                u64::try_from(elapsed.as_nanos())?
+    for bytes in sizes {
+        let contribution = || {
+            let mut mine = job.buffer::<f32>(bytes / size_of::<f32>())?;
+            for (element, at) in mine.iter_mut().zip(0u32..) {
+                *element = ((job.rank().0 + 1) * (at % 7)) as f32;
             }
-            None => 0,
+            anyhow::Ok(mine)
         };
-        let longest = world.reduce(vec![own], Max, ROOT, &ReduceOptions::default())?;
-        if let Some(longest) = longest.get()?.value {
-            println!("{bytes} {}", longest[0]);
+        let mut mine = (0..at_once)
+            .map(|_| contribution())
+            .collect::<Result<Vec<_>, _>>()?;
+        let (mut elapsed, mut results) = (Vec::new(), Vec::new());
+        for round in 0..WARM_UPS + rounds {
+            world.barrier(&ReduceOptions::default())?.get()?;
+            let start = Instant::now() + late;
+            if job.rank() == LATE_RANK {
+                sleep(late);
+            }
+            (results, mine) = collective.call(&world, mine, &options)?;
+            if round >= WARM_UPS {
+                let gets_result = results.iter().any(Option::is_some);
+                let own = if gets_result { start.elapsed() } else { Duration::ZERO };
+                elapsed.push(u64::try_from(own.as_nanos())?);
+            }
+        }
+        for result in results.iter().flatten() {
+            verify(result, collective.factor(job.size()))?;
+        }
+        let longest = world.reduce(elapsed, Max, ROOT, &ReduceOptions::default())?;
+        for nanoseconds in longest.get()?.value.into_iter().flatten() {
+            println!("{bytes} {nanoseconds}");
         }
     }
     job.finalize()?;
     Ok(())
+}
+
+/// The command line.
+struct Words {
+    rounds: u64,
+    late: Duration,
+    at_once: u64,
+    collective: Collective,
+    options: ReduceOptions,
+    sizes: Vec<usize>,
+}
+
+impl Words {
+    fn read() -> anyhow::Result<Self> {
+        let mut words = Self {
+            rounds: 1,
+            late: Duration::ZERO,
+            at_once: 1,
+            collective: Collective::Reduce,
+            options: ReduceOptions::default(),
+            sizes: Vec::new(),
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(word) = arguments.next() {
+            let mut number = || {
+                let value = arguments.next().context("a number is missing")?;
+                value
+                    .parse::<u64>()
+                    .with_context(|| format!("{word} takes a number"))
+            };
+            match word.as_str() {
+                "--rounds" => words.rounds = number()?,
+                "--late-ms" => words.late = Duration::from_millis(number()?),
+                "--at-once" => words.at_once = number()?,
+                "allreduce" => words.collective = Collective::Allreduce,
+                "reduce" => words.collective = Collective::Reduce,
+                "any" => words.options.order = Order::Any,
+                "ordered" => words.options.order = Order::Ordered,
+                _ => words
+                    .sizes
+                    .push(word.parse().context("a size is a number of bytes")?),
+            }
+        }
+        Ok(words)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -62,26 +117,25 @@ enum Collective {
 }
 
 impl Collective {
-    fn named(name: &str) -> Option<Self> {
-        match name {
-            "allreduce" => Some(Self::Allreduce),
-            "reduce" => Some(Self::Reduce),
-            _ => None,
-        }
-    }
-
-    /// Returns the result, if this rank gets one, and the buffer.
+    /// Calls once for each buffer, and waits for all. Returns the results, if this rank gets some, and the buffers.
     fn call(
         self,
         world: &Group,
-        mine: Buffer<f32>,
+        mine: Vec<Buffer<f32>>,
         options: &ReduceOptions,
-    ) -> anyhow::Result<(Option<Vec<f32>>, Buffer<f32>)> {
-        let (outcome, mine) = match self {
-            Self::Allreduce => world.allreduce_buffer(mine, Sum, options).get(),
-            Self::Reduce => world.reduce_buffer(mine, Sum, ROOT, options).get(),
+    ) -> anyhow::Result<(Vec<Option<Vec<f32>>>, Vec<Buffer<f32>>)> {
+        let call = |mine| match self {
+            Self::Allreduce => world.allreduce_buffer(mine, Sum, options),
+            Self::Reduce => world.reduce_buffer(mine, Sum, ROOT, options),
         };
-        Ok((outcome?.value, mine))
+        let called: Vec<_> = mine.into_iter().map(call).collect();
+        let (mut results, mut buffers) = (Vec::new(), Vec::new());
+        for call in called {
+            let (outcome, mine) = call.get();
+            results.push(outcome?.value);
+            buffers.push(mine);
+        }
+        Ok((results, buffers))
     }
 
     /// An element of the result over that of rank 0's contribution.
@@ -101,4 +155,5 @@ fn verify(result: &[f32], factor: u32) -> anyhow::Result<()> {
 }
 
 const ROOT: Rank = Rank(0);
-const WARM_UPS: u32 = 2;
+const LATE_RANK: Rank = Rank(4);
+const WARM_UPS: u64 = 2;

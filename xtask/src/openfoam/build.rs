@@ -22,14 +22,6 @@ pub(crate) enum Build {
 }
 
 impl Build {
-    /// The arguments for cargo.
-    pub(super) fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::Release => &["--release"],
-            Self::Dev => &[],
-        }
-    }
-
     /// Where cargo puts what it builds.
     pub(super) fn folder(self) -> anyhow::Result<PathBuf> {
         let folder = match self {
@@ -37,6 +29,16 @@ impl Build {
             Self::Dev => "debug",
         };
         Ok(project::target()?.join(folder))
+    }
+
+    /// Builds the command and the libraries. Open MPI's programs need that of PMI too.
+    fn build(self) -> anyhow::Result<PathBuf> {
+        if self == Self::Dev {
+            return project::build();
+        }
+        let words = "build --release --locked -p ropewalk-cli -p ropewalk-checkpoint-c -p ropewalk-pmi-c";
+        run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+        self.folder()
     }
 }
 
@@ -47,10 +49,7 @@ impl Build {
 pub(crate) fn build(how: Build) -> anyhow::Result<PathBuf> {
     debian::provide_openfoam()?;
     let headers = headers()?;
-    let mut cargo = cargo(&["build", "--locked", "-p", "ropewalk-checkpoint-c"]);
-    cargo.args(how.arguments());
-    run(cargo)?;
-    let folder = how.folder()?;
+    let folder = how.build()?;
     // The name by which the function object looks for it, beside itself.
     let soname = folder.join("librw_checkpoint.so.0");
     fs::copy(folder.join("librw_checkpoint.so"), &soname)?;

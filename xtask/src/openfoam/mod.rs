@@ -68,14 +68,14 @@ pub(crate) fn openfoam(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// The short tests.
+/// The short tests, with what the tests before have built.
 ///
 /// # Errors
 /// At the first that fails.
 pub(crate) fn test() -> anyhow::Result<()> {
     openfoam(&Options {
         library: None,
-        dev: false,
+        dev: true,
         what: None,
     })
 }

@@ -12,7 +12,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use ropewalk_openfoam::{CaseOptions, LIBRARY_VARIABLE, QUARANTINE_MAX};
 
-use crate::shell::{cargo, output, program, run};
+use crate::shell::{output, program, run};
 
 use super::{
     build::Build,
@@ -24,10 +24,6 @@ use super::{
 /// Runs all tests with a library, each with each way of writing files.
 pub(super) fn test(library: &Path, build: Build) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    // Open MPI's programs need the library too.
-    let mut cargo = cargo(&["build", "--locked", "-p", "ropewalk-cli", "-p", "ropewalk-pmi-c"]);
-    cargo.args(build.arguments());
-    run(cargo)?;
     tutorials::test(library)?;
     for mode in Mode::ALL {
         let bench = Bench::prepare(folder.path(), library, mode, CAVITY)?;

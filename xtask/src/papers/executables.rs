@@ -71,8 +71,7 @@ fn build(extent: Extent) -> anyhow::Result<PathBuf> {
     match extent {
         Extent::Quick => {
             debian::provide()?;
-            run(cargo(&["build", "--workspace", "--all-features", "--locked"]))?;
-            Ok(project::target()?.join("debug"))
+            project::build()
         }
         Extent::Full => {
             let built = bench_rivals::build()?;

@@ -37,6 +37,12 @@ pub(crate) struct Options {
     /// How often each is measured, in jobs of its own
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// How many rounds of each job count
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    calls: u32,
+    /// How many calls a round has of which none waits for another
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    at_once: u32,
     /// The collective; the root of a reduction is rank 0
     #[arg(long, default_value = "reduce", value_parser = ["reduce", "allreduce"])]
     collective: String,
@@ -74,7 +80,7 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
         }
     };
     let rivals = match options.rivals {
-        true => Some((Programs::build()?, Rival::all(&options.collective))),
+        true => Some((Programs::build()?, Rival::all(&options.collective, options.at_once))),
         false => None,
     };
     let Size { hosts, mbit } = options.size;
@@ -103,7 +109,7 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
 struct Contest<'a> {
     options: &'a Options,
     built: PathBuf,
-    rivals: Option<(Programs, [Rival; 4])>,
+    rivals: Option<(Programs, Vec<Rival>)>,
     network: Network,
 }
 
@@ -116,27 +122,33 @@ impl Contest<'_> {
             eprintln!("==> round {round} of {}", self.options.rounds);
             goodputs.push(goodput(&self.network, 2, 1, GOODPUT_BYTES)?);
             let _disturbed = interference.begin(&self.network, self.options.size.mbit)?;
-            self.measure(&mut times)?;
+            self.measure(interference, &mut times)?;
         }
         self.print(interference, &mut times, median(&mut goodputs))
     }
 
-    fn measure(&self, times: &mut Times) -> anyhow::Result<()> {
+    fn measure(&self, interference: Interference, times: &mut Times) -> anyhow::Result<()> {
         let (network, options) = (&self.network, self.options);
-        times.note(0, &ours(network, options, &self.built)?, options.bytes.len())?;
+        let words = options.words(interference);
+        let expected = options.bytes.len() * options.calls as usize;
+        times.note(0, &ours(network, options, &words, &self.built)?, expected)?;
         if let Some(python) = &options.gloo {
-            let said = gloo(network, options, &self.built, python).context("Gloo failed")?;
-            times.note(GLOO, &said, options.bytes.len())?;
+            let said = gloo(network, options, &words, &self.built, python).context("Gloo failed")?;
+            times.note(GLOO, &said, expected)?;
         }
         let Some((programs, rivals)) = &self.rivals else {
             return Ok(());
         };
         for (rival, at) in rivals.iter().zip(GLOO + 1..) {
-            let (ranks, collective) = (options.ranks_per_host, &options.collective);
-            let command = programs.command(rival, network, ranks, collective, &options.bytes);
+            let mut command = programs.command(rival, network, options.ranks_per_host);
+            command.args(match rival.is_in_turn {
+                true => [&["--in-turn".to_owned()], &words[1..]].concat(),
+                false => words.clone(),
+            });
+            command.arg(&options.collective).args(options.sizes());
             let said = within(&network.namespace(0), || output(command));
             let said = said.with_context(|| format!("{} failed", rival.name))?;
-            times.note(at, &said, options.bytes.len())?;
+            times.note(at, &said, expected)?;
         }
         Ok(())
     }
@@ -148,13 +160,15 @@ impl Contest<'_> {
         let mut names = vec![(0, format!("ropewalk, {}", options.order))];
         names.extend(options.gloo.iter().map(|_| (GLOO, "Gloo".to_owned())));
         let rivals = self.rivals.iter().flat_map(|(_, rivals)| rivals).zip(GLOO + 1..);
-        names.extend(rivals.map(|(rival, at)| (at, rival.name.to_owned())));
+        names.extend(rivals.map(|(rival, at)| (at, rival.full_name(options.at_once))));
         if !options.json {
             let (brought, ranks) = (goodput / 1e6, options.ranks_per_host);
             println!(
-                "{hosts} hosts, {mbit} Mbit/s, ranks on each: {ranks}, interference: {with}; a stream over free \
-                 links brings {brought:.2} MB/s; TCP's congestion control: {}\n",
-                congestion_control()?
+                "{hosts} hosts, {mbit} Mbit/s, ranks on each: {ranks}, interference: {with}, calls at once: {}; a \
+                 stream over free links brings {brought:.2} MB/s; TCP's congestion control: {}{}\n",
+                options.at_once,
+                congestion_control()?,
+                if interference.has_peaks() { "; mean, and 95th percentile" } else { "" },
             );
             let sizes: Vec<String> = options.bytes.iter().map(|bytes| size(*bytes)).collect();
             println!("| {} | {} |", options.collective, sizes.join(" | "));
@@ -163,20 +177,25 @@ impl Contest<'_> {
         for (at, name) in names {
             let mut cells = String::new();
             for &bytes in &options.bytes {
-                let time = times.median(at, bytes).context("each job times each size")?;
-                let adjustment = interference.adjustment(&options.collective);
-                let floor = adjustment * options.bytes_over_a_link(bytes) / goodput;
-                match options.json {
-                    true => println!(
+                let times = times.of(at, bytes).context("each job times each size")?;
+                let one = interference.floor(&options.collective, hosts) * bytes as f64 / goodput;
+                let floor = f64::from(options.at_once) * one;
+                let (mean, p95) = (mean(times), percentile_95(times));
+                let time = median(times);
+                match (options.json, interference.has_peaks()) {
+                    (true, _) => println!(
                         "{}",
                         json!({
                             "who": name, "collective": options.collective, "hosts": hosts,
                             "ranks_per_host": options.ranks_per_host, "mbit": mbit, "bytes": bytes,
-                            "interference": with, "median_s": time, "floor_s": floor,
-                            "times_floor": time / floor,
+                            "interference": with, "at_once": options.at_once, "median_s": time, "mean_s": mean,
+                            "p95_s": p95, "floor_s": floor, "times_floor": time / floor,
                         })
                     ),
-                    false => write!(cells, " {:.1} ms, {:.2} x |", time * 1e3, time / floor)?,
+                    (false, false) => write!(cells, " {:.1} ms, {:.2} x |", time * 1e3, time / floor)?,
+                    (false, true) => {
+                        write!(cells, " {:.1} ms, {:.2} x; {:.1} ms |", mean * 1e3, mean / floor, p95 * 1e3)?;
+                    }
                 }
             }
             if !options.json {
@@ -191,14 +210,22 @@ impl Contest<'_> {
 }
 
 impl Options {
-    /// Bytes that the busiest link has to carry in one direction. The floor is that over the goodput of one raw TCP
-    /// stream over the same links in the same run, less what these let through at once after a pause.
-    fn bytes_over_a_link(&self, bytes: u64) -> f64 {
-        let hosts = f64::from(self.size.hosts);
-        match self.collective.as_str() {
-            "allreduce" => bytes as f64 * 2.0 * (hosts - 1.0) / hosts,
-            _ => bytes as f64,
-        }
+    /// The words before the collective that all programs take.
+    fn words(&self, interference: Interference) -> Vec<String> {
+        let late = interference.late().as_millis();
+        let words = [
+            "--at-once",
+            &self.at_once.to_string(),
+            "--rounds",
+            &self.calls.to_string(),
+            "--late-ms",
+            &late.to_string(),
+        ];
+        words.map(str::to_owned).into()
+    }
+
+    fn sizes(&self) -> impl Iterator<Item = String> {
+        self.bytes.iter().map(u64::to_string)
     }
 }
 
@@ -222,33 +249,39 @@ impl Times {
         Ok(())
     }
 
-    fn median(&mut self, contestant: usize, bytes: u64) -> Option<f64> {
-        self.0.get_mut(&(contestant, bytes)).map(|times| median(times))
+    fn of(&mut self, contestant: usize, bytes: u64) -> Option<&mut [f64]> {
+        self.0.get_mut(&(contestant, bytes)).map(Vec::as_mut_slice)
     }
 }
 
 /// Runs our program on all hosts, and returns what its ranks print.
-fn ours(network: &Network, options: &Options, built: &Path) -> anyhow::Result<String> {
-    let words = [&options.collective, &options.order];
-    let words = words.map(Into::into).into();
+fn ours(network: &Network, options: &Options, words: &[String], built: &Path) -> anyhow::Result<String> {
+    let words = words.iter().chain([&options.collective, &options.order]);
     job(
         network,
         options,
         JobSpec {
-            arguments: words,
+            arguments: words.map(Into::into).collect(),
             ..JobSpec::new(built.join("ropewalk"), built.join("reduce-vs-mpi"))
         },
     )
 }
 
 /// The same with Gloo. Its ranks find each other by the variables that they get from our launcher.
-fn gloo(network: &Network, options: &Options, built: &Path, python: &Path) -> anyhow::Result<String> {
+fn gloo(
+    network: &Network,
+    options: &Options,
+    words: &[String],
+    built: &Path,
+    python: &Path,
+) -> anyhow::Result<String> {
     let script = project::root().join("benches/reduce_vs_mpi/gloo_collective.py");
+    let words = words.iter().chain([&options.collective]).map(Into::into);
     job(
         network,
         options,
         JobSpec {
-            arguments: vec![script.into(), options.collective.clone().into()],
+            arguments: [script.into()].into_iter().chain(words).collect(),
             environment: vec![("GLOO_SOCKET_IFNAME".into(), "eth0".into())],
             ..JobSpec::new(built.join("ropewalk"), python.to_owned())
         },
@@ -257,8 +290,7 @@ fn gloo(network: &Network, options: &Options, built: &Path, python: &Path) -> an
 
 /// Runs a job on all hosts, with the sizes after its other arguments.
 fn job(network: &Network, options: &Options, mut spec: JobSpec) -> anyhow::Result<String> {
-    let sizes = options.bytes.iter().map(|bytes| bytes.to_string().into());
-    spec.arguments.extend(sizes);
+    spec.arguments.extend(options.sizes().map(Into::into));
     let hosts = network.hosts_with_ranks(options.ranks_per_host);
     let spec = JobSpec {
         ranks: u32::from(network.hosts()) * u32::from(options.ranks_per_host),
@@ -302,6 +334,17 @@ fn size(bytes: u64) -> String {
 fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// Of at least one value.
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Of values in any order, of which there is at least one.
+fn percentile_95(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[(values.len() * 19 / 20).min(values.len() - 1)]
 }
 
 const MIB: u64 = 1 << 20;

@@ -12,8 +12,11 @@ use anyhow::{Context, bail};
 use ropewalk_launch::StartMethod;
 use rustix::process::Pid;
 
-use super::namespace::{
-    self, NAMESPACES, execute, interfaces, ip, kill_all_in, namespaces, processes_in, tc, within,
+use super::{
+    control_group::{ControlGroup, Controller},
+    namespace::{
+        self, NAMESPACES, execute, interfaces, ip, kill_all_in, namespaces, processes_in, tc, within,
+    },
 };
 
 /// Hosts of this machine's own, numbered from 1, and host 0 for the launcher, whose links are not slowed down. All is
@@ -135,9 +138,11 @@ impl Network {
         // As rsh does, it has a shell read the words; Hydra puts -x before the host.
         let script = format!(
             "#!/bin/sh\n[ \"$1\" != -x ] || shift\nnumber=$((${{1##*.}} - {FIRST_ADDRESS})); shift\n\
-             exec nsenter --net={NAMESPACES}/{}-$number \
+             {joining}\n\
+             exec nsenter --net={NAMESPACES}/{prefix}-$number \
              unshare -u sh -c 'hostname $0; eval \"exec $*\"' host$number \"$@\"\n",
-            self.prefix(),
+            joining = ControlGroup::joining(&format!("{}-$number", self.prefix())),
+            prefix = self.prefix(),
         );
         fs::write(self.command(), script)?;
         fs::set_permissions(self.command(), fs::Permissions::from_mode(0o755))?;
@@ -221,6 +226,7 @@ impl Network {
             // Links go with their namespaces, but later.
             let _ = ip(&format!("link del {interface}"));
         }
+        drop(ControlGroup::left(is_left));
         for entry in fs::read_dir(std::env::temp_dir())?.flatten() {
             if is_left(&entry.file_name().to_string_lossy()) {
                 fs::remove_dir_all(entry.path())?;
@@ -327,6 +333,24 @@ impl Network {
     /// The processes on a host.
     pub(crate) fn processes(&self, host: u8) -> Vec<Pid> {
         processes_in(&self.namespace(host))
+    }
+
+    /// Gives what is started on a host from now on this part of one processor, as long as the group exists.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(super) fn limit_processor(&self, host: u8, percent: u32) -> anyhow::Result<ControlGroup> {
+        let group = ControlGroup::new(Controller::Cpu, &self.namespace(host))?;
+        group.limit(percent)?;
+        Ok(group)
+    }
+
+    /// A group of what is started on a host from now on, by which it can be frozen.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(super) fn freezer(&self, host: u8) -> anyhow::Result<ControlGroup> {
+        ControlGroup::new(Controller::Freezer, &self.namespace(host))
     }
 
     /// Undoes all cuts and changes of rates.

@@ -10,12 +10,16 @@ use crate::{
 };
 
 /// An MPI library, and settings of it.
+#[derive(Clone, Copy)]
 pub(super) struct Rival {
     pub(super) name: &'static str,
     library: Library,
     settings: &'static [(&'static str, &'static str)],
+    /// The calls of a round block, and come one after the other.
+    pub(super) is_in_turn: bool,
 }
 
+#[derive(Clone, Copy)]
 enum Library {
     /// Settings are variables of the environment.
     Mpich,
@@ -24,13 +28,26 @@ enum Library {
 }
 
 impl Rival {
-    /// Each library with its defaults, and with the settings that make it fastest for long vectors.
-    pub(super) fn all(collective: &str) -> [Self; 4] {
+    /// Each library with its defaults, and with the settings that make it fastest for long vectors. Calls at once are
+    /// measured in both ways.
+    pub(super) fn all(collective: &str, at_once: u32) -> Vec<Self> {
         let (mpich, open_mpi) = match collective {
             "allreduce" => (MPICH_RING, OPEN_MPI_RING),
             _ => (MPICH_BINOMIAL, OPEN_MPI_PIPELINE),
         };
-        [MPICH, mpich, OPEN_MPI, open_mpi]
+        let ways: &[bool] = if at_once > 1 { &[false, true] } else { &[false] };
+        let rivals = [MPICH, mpich, OPEN_MPI, open_mpi];
+        let in_ways = |rival: Self| ways.iter().map(move |&is_in_turn| Self { is_in_turn, ..rival });
+        rivals.into_iter().flat_map(in_ways).collect()
+    }
+
+    /// Its name, and the way if there are several calls.
+    pub(super) fn full_name(&self, at_once: u32) -> String {
+        match (at_once, self.is_in_turn) {
+            (1, _) => self.name.to_owned(),
+            (_, false) => format!("{}, at once", self.name),
+            (_, true) => format!("{}, in turn", self.name),
+        }
     }
 }
 
@@ -67,15 +84,9 @@ impl Programs {
         Ok(programs)
     }
 
-    /// The command that runs so many ranks on each host; it has to be started on host 0.
-    pub(super) fn command(
-        &self,
-        rival: &Rival,
-        network: &Network,
-        ranks_per_host: u16,
-        collective: &str,
-        bytes: &[u64],
-    ) -> Command {
+    /// The command that runs so many ranks on each host; it has to be started on host 0, and takes the words of the
+    /// program after it.
+    pub(super) fn command(&self, rival: &Rival, network: &Network, ranks_per_host: u16) -> Command {
         let hosts = network.hosts_with_ranks(ranks_per_host);
         let ranks = (u32::from(network.hosts()) * u32::from(ranks_per_host)).to_string();
         // Everything runs under a limit of time: MPI ranks that wait for each other do so for ever.
@@ -113,7 +124,6 @@ impl Programs {
                 command.arg(&self.open_mpi);
             }
         }
-        command.arg(collective).args(bytes.iter().map(u64::to_string));
         command
     }
 }
@@ -122,6 +132,7 @@ const MPICH: Rival = Rival {
     name: "MPICH",
     library: Library::Mpich,
     settings: &[],
+    is_in_turn: false,
 };
 const MPICH_BINOMIAL: Rival = Rival {
     name: "MPICH, binomial",
@@ -140,6 +151,7 @@ const OPEN_MPI: Rival = Rival {
     name: "Open MPI",
     library: Library::OpenMpi,
     settings: &[],
+    is_in_turn: false,
 };
 const OPEN_MPI_PIPELINE: Rival = Rival {
     name: "Open MPI, pipeline of 64 KiB",
