@@ -31,8 +31,12 @@ impl RateTable {
     const SOON: Duration = Duration::from_millis(100);
     const VERDICT_MIN: Duration = Duration::from_secs(2);
     const VERDICT_MAX: Duration = Duration::from_secs(64);
-    /// A site counts as slow if its rate is below this part of the usual one.
+    /// A site counts as slow if its rate is below this part of the usual one, and some site has received as much as the
+    /// usual rate is in a span of time,
     const SLOW: f64 = 0.4;
+    /// or if it is below this part of the usual one. What a link lets through at once after a pause makes it look
+    /// faster than it is, as long as it waits for chunks.
+    const FAR_TOO_SLOW: f64 = 0.2;
     /// A sender that is slow to all of its receivers, and to so many, is slow itself. With two they may be two slow
     /// sites that follow each other in a chain.
     const SLOW_RECEIVERS: u32 = 3;
@@ -88,7 +92,11 @@ impl RateTable {
         });
         let usual = usual_rate(&bounds.collect::<Vec<_>>());
         self.usual = Some(usual).filter(|usual| *usual > 0.0).or(self.usual);
-        let slow = Self::SLOW * self.usual.unwrap_or_default();
+        let usual = self.usual.unwrap_or_default();
+        let received = self.rates.iter().filter_map(|(to, rates)| Some(rates.get(to)?.0.least));
+        // Nobody tells it of hosts with several ranks.
+        let received = received.reduce(f64::max).unwrap_or(usual).min(usual);
+        let slow = (Self::SLOW * received).max(Self::FAR_TOO_SLOW * usual);
         let mut senders = BTreeMap::<Site, (f64, u32)>::new();
         let told = self
             .rates
@@ -120,7 +128,7 @@ impl RateTable {
                 until: Duration::ZERO,
                 length: Self::VERDICT_MIN / 2,
             });
-            verdict.part = Self::SLOW * rate / slow;
+            verdict.part = rate / usual;
             if verdict.until <= now {
                 verdict.length = (2 * verdict.length).min(Self::VERDICT_MAX);
                 verdict.until = now + verdict.length;
