@@ -246,7 +246,8 @@ impl Planner<'_> {
         let together = shape.children() as f64 * halves;
         let level = latency + per_chunk + together * chunk_bytes / rate;
         let depth = shape.depth(sites) * halves;
-        shape.sharing() * halves * bytes as f64 / rate + chunks * per_chunk + depth * level
+        let links = shape.sharing() * halves * bytes as f64 / rate;
+        links.hypot(chunks * per_chunk) + depth * level
     }
 
     /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.

@@ -19,9 +19,18 @@ pub(crate) struct RateTable {
 struct Verdict {
     /// Its rate, as a part of the usual one.
     part: f64,
+    /// If it receives as much, it is not slow.
+    limit: f64,
     /// It counts until then, and then gets another chance; the next time it counts twice as long.
     until: Duration,
     length: Duration,
+}
+
+impl Verdict {
+    /// It has run out, not long ago, and nothing has shown that it does not hold any more.
+    fn is_open(&self, now: Duration) -> bool {
+        self.until <= now && now < self.until + self.length
+    }
 }
 
 impl RateTable {
@@ -95,7 +104,9 @@ impl RateTable {
         let usual = self.usual.unwrap_or_default();
         let received = self.rates.iter().filter_map(|(to, rates)| Some(rates.get(to)?.0.least));
         // Nobody tells it of hosts with several ranks.
-        let received = received.reduce(f64::max).unwrap_or(usual).min(usual);
+        let received = received.reduce(f64::max);
+        let is_told = received.is_some();
+        let received = received.unwrap_or(usual).min(usual);
         let slow = (Self::SLOW * received).max(Self::FAR_TOO_SLOW * usual);
         let mut senders = BTreeMap::<Site, (f64, u32)>::new();
         let told = self
@@ -110,6 +121,7 @@ impl RateTable {
             let sender = senders.get(from);
             sender.is_none_or(|&(most, receivers)| receivers < Self::SLOW_RECEIVERS || most >= slow)
         };
+        let mut is_found = false;
         for (&to, rates) in &self.rates {
             let others = rates.iter().filter(of_others(&to));
             let trusted = others.filter(|(from, _)| sends_fast(from));
@@ -118,19 +130,34 @@ impl RateTable {
             let trusted = trusted.filter(|(_, (rate, at))| may_say(rate, *at));
             let rate = most_of(&mut trusted.map(|(_, (rate, _))| rate.most));
             let receives = rates.get(&to).map_or(0.0, |(rate, _)| rate.least);
+            // What is on its way alone may pass at once, however slow the link is: that shows nothing.
+            let shown = if is_told { receives } else { rate };
+            let mut others = rates.keys().filter(|from| **from != to).peekable();
+            let is_by_senders = others.peek().is_some() && !others.any(sends_fast);
+            let verdict = self.verdicts.get(&to);
+            if is_by_senders || verdict.is_some_and(|verdict| shown >= verdict.limit) {
+                self.verdicts.remove(&to);
+            }
             // Without a bound by anybody to trust it is 0.
             if rate == 0.0 || rate.max(receives) >= slow {
-                self.verdicts.remove(&to);
                 continue;
             }
             let verdict = self.verdicts.entry(to).or_insert(Verdict {
                 part: 1.0,
+                limit: slow,
                 until: Duration::ZERO,
                 length: Self::VERDICT_MIN / 2,
             });
             verdict.part = rate / usual;
             if verdict.until <= now {
                 verdict.length = (2 * verdict.length).min(Self::VERDICT_MAX);
+                verdict.until = now + verdict.length;
+                is_found = true;
+            }
+        }
+        if is_found {
+            // A slow site hides others that are slow: they have nothing to wait for.
+            for verdict in self.verdicts.values_mut().filter(|verdict| verdict.is_open(now)) {
                 verdict.until = now + verdict.length;
             }
         }
