@@ -164,10 +164,6 @@ impl View {
         set * self.slow.get(&site).copied().unwrap_or(1.0)
     }
 
-    fn is_crowded(&self, site: Site) -> bool {
-        self.rates.is_crowded(site, self.now)
-    }
-
     /// Looks again at what was measured. Returns the sites that are far slower than they counted before.
     fn measure(&mut self, now: Duration) -> BTreeSet<Site> {
         const FAR: f64 = 0.6;

@@ -9,8 +9,6 @@ use super::{RateBounds, Site};
 pub(crate) struct RateTable {
     rates: BTreeMap<Site, BTreeMap<Site, (RateBounds, Duration)>>,
     verdicts: BTreeMap<Site, Verdict>,
-    /// Those that receive less than others, slow or not, and how long that counts.
-    crowded: BTreeMap<Site, Term>,
     usual: Option<f64>,
     /// Reports since the last look at all rates.
     reports: usize,
@@ -23,45 +21,15 @@ struct Verdict {
     part: f64,
     /// If it receives as much, it is not slow.
     limit: f64,
-    term: Term,
-}
-
-/// How long something counts.
-#[derive(Clone, Copy, Debug, Default)]
-struct Term {
-    /// Until then, and then the site gets another chance; the next time it counts twice as long.
+    /// It counts until then, and then gets another chance; the next time it counts twice as long.
     until: Duration,
     length: Duration,
 }
 
-impl Term {
-    const LENGTH_MIN: Duration = Duration::from_secs(2);
-    const LENGTH_MAX: Duration = Duration::from_secs(64);
-
-    fn is_current(&self, now: Duration) -> bool {
-        self.until > now
-    }
-
-    /// It has run out, not long ago.
+impl Verdict {
+    /// It has run out, not long ago, and nothing has shown that it does not hold any more.
     fn is_open(&self, now: Duration) -> bool {
         self.until <= now && now < self.until + self.length
-    }
-
-    /// Begins anew, if it has run out. Returns if it had.
-    fn begin(&mut self, now: Duration) -> bool {
-        let has_run_out = !self.is_current(now);
-        if has_run_out {
-            self.length = (2 * self.length).clamp(Self::LENGTH_MIN, Self::LENGTH_MAX);
-            self.until = now + self.length;
-        }
-        has_run_out
-    }
-
-    /// Counts as long again, if it has run out not long ago.
-    fn go_on(&mut self, now: Duration) {
-        if self.is_open(now) {
-            self.until = now + self.length;
-        }
     }
 }
 
@@ -70,14 +38,14 @@ impl RateTable {
     const AGE_MAX: Duration = Duration::from_secs(2);
     /// A rate without an upper bound says nothing any more after this.
     const SOON: Duration = Duration::from_millis(100);
+    const VERDICT_MIN: Duration = Duration::from_secs(2);
+    const VERDICT_MAX: Duration = Duration::from_secs(64);
     /// A site counts as slow if its rate is below this part of the usual one, and some site has received as much as the
     /// usual rate is in a span of time,
     const SLOW: f64 = 0.4;
     /// or if it is below this part of the usual one. What a link lets through at once after a pause makes it look
     /// faster than it is, as long as it waits for chunks.
     const FAR_TOO_SLOW: f64 = 0.2;
-    /// A site is crowded if it receives less than this part of the most that any site has received.
-    const CROWDED: f64 = 0.6;
     /// A sender that is slow to all of its receivers, and to so many, is slow itself. With two they may be two slow
     /// sites that follow each other in a chain.
     const SLOW_RECEIVERS: u32 = 3;
@@ -138,7 +106,6 @@ impl RateTable {
         // Nobody tells it of hosts with several ranks.
         let received = received.reduce(f64::max);
         let is_told = received.is_some();
-        let crowded = Self::CROWDED * received.unwrap_or_default();
         let received = received.unwrap_or(usual).min(usual);
         let slow = (Self::SLOW * received).max(Self::FAR_TOO_SLOW * usual);
         let mut senders = BTreeMap::<Site, (f64, u32)>::new();
@@ -171,9 +138,6 @@ impl RateTable {
             if is_by_senders || verdict.is_some_and(|verdict| shown >= verdict.limit) {
                 self.verdicts.remove(&to);
             }
-            if rate > 0.0 && rate < crowded {
-                self.crowded.entry(to).or_default().begin(now);
-            }
             // Without a bound by anybody to trust it is 0.
             if rate == 0.0 || rate.max(receives) >= slow {
                 continue;
@@ -181,28 +145,28 @@ impl RateTable {
             let verdict = self.verdicts.entry(to).or_insert(Verdict {
                 part: 1.0,
                 limit: slow,
-                term: Term::default(),
+                until: Duration::ZERO,
+                length: Self::VERDICT_MIN / 2,
             });
             verdict.part = rate / usual;
-            is_found |= verdict.term.begin(now);
+            if verdict.until <= now {
+                verdict.length = (2 * verdict.length).min(Self::VERDICT_MAX);
+                verdict.until = now + verdict.length;
+                is_found = true;
+            }
         }
         if is_found {
             // A slow site hides others that are slow: they have nothing to wait for.
-            for verdict in self.verdicts.values_mut() {
-                verdict.term.go_on(now);
+            for verdict in self.verdicts.values_mut().filter(|verdict| verdict.is_open(now)) {
+                verdict.until = now + verdict.length;
             }
         }
     }
 
     /// The sites that receive slowly, and how fast they do, as a part of the usual rate.
     pub(crate) fn slow(&self, now: Duration) -> BTreeMap<Site, f64> {
-        let current = self.verdicts.iter().filter(|(_, verdict)| verdict.term.is_current(now));
+        let current = self.verdicts.iter().filter(|(_, verdict)| verdict.until > now);
         current.map(|(&site, verdict)| (site, verdict.part)).collect()
-    }
-
-    /// Others use the link of this site too, as it seems.
-    pub(crate) fn is_crowded(&self, site: Site, now: Duration) -> bool {
-        self.crowded.get(&site).is_some_and(|term| term.is_current(now))
     }
 
     /// The rate of most links in bytes per second, as far as it was ever told.

@@ -138,10 +138,6 @@ impl Collective {
             _ => sharing::first(&held, capacity),
         };
         let sources = rows::sources(dealt, capacity);
-        let sources = match self.order() {
-            Order::Any => rows::take_turns(sources, root, |site| view.is_crowded(site)),
-            Order::Ordered => sources,
-        };
         let members_in_all = self.counted() as u32;
         let chunking = self.chunking.unwrap_or_else(|| self.cut(&planner));
         self.chunking = Some(chunking);
@@ -309,9 +305,7 @@ impl Collective {
         };
         // Backwards: the chain of the reduction comes to the root from its first site, and the result goes on to its
         // last one. So each site sends to one other alone, and no two senders meet in a link.
-        let sources = sites.iter().map(source).collect();
-        let mut sources = rows::take_turns(sources, root, |site| view.is_crowded(site));
-        sources.reverse();
+        let sources: Vec<Source> = sites.iter().rev().map(source).collect();
         let mut trees = planner.trees(&sources, &chunking, ShareId::SPREAD);
         if !view.troubles.broken().is_empty() {
             detours::go_around(&mut trees, view.troubles.broken(), sites);
