@@ -29,7 +29,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
             report(&rules::broken(&project::rust_files()?)?)
         }),
         ("plain words", || {
-            report(&words::broken(&sources_and_documents()?)?)
+            report(&words::broken(&sources_and_documents()?))
         }),
         ("layers", || report(&layers::broken(&packages()?))),
         ("reasons for dependencies", || {
@@ -70,7 +70,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Formats the code, applies what clippy suggests, and shrinks the list of lines that read badly.
+/// Formats the code, and applies what clippy suggests.
 ///
 /// # Errors
 /// If cargo fails.
@@ -83,8 +83,7 @@ pub(crate) fn fix() -> anyhow::Result<()> {
         "--allow-dirty",
         "--allow-staged",
     ]))?;
-    run(cargo(&["fmt", "--all"]))?;
-    words::shrink(&sources_and_documents()?)
+    run(cargo(&["fmt", "--all"]))
 }
 
 fn sources_and_documents() -> anyhow::Result<Vec<(String, String)>> {

@@ -49,7 +49,11 @@ fn main() -> anyhow::Result<()> {
             (results, mine) = collective.call(&world, mine, &options)?;
             if round >= WARM_UPS {
                 let gets_result = results.iter().any(Option::is_some);
-                let own = if gets_result { start.elapsed() } else { Duration::ZERO };
+                let own = if gets_result {
+                    start.elapsed()
+                } else {
+                    Duration::ZERO
+                };
                 elapsed.push(u64::try_from(own.as_nanos())?);
             }
         }

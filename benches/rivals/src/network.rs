@@ -47,7 +47,8 @@ impl Network {
         }
         // Called as rsh: by Hydra with -x before the host.
         let script = format!(
-            "#!/bin/sh\n[ \"$1\" != -x ] || shift\nhost=$1; shift\nexec nsenter --net=/run/netns/rwn{}-${{host##*.1}} sh -c \"$*\"\n",
+            "#!/bin/sh\n[ \"$1\" != -x ] || shift\nhost=$1; shift\n\
+             exec nsenter --net=/run/netns/rwn{}-${{host##*.1}} sh -c \"$*\"\n",
             network.suffix
         );
         fs::write(network.command(), script)?;

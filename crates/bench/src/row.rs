@@ -172,7 +172,10 @@ mod tests {
         };
         assert_eq!(
             serde_json::to_string(&row).unwrap(),
-            r#"{"case":"null_call","provider":"tcp","mode":"spinning","size":null,"in_flight":1,"value":7.5,"least":7.25,"most":8.0,"unit":"us","floor":null}"#
+            concat!(
+                r#"{"case":"null_call","provider":"tcp","mode":"spinning","size":null,"in_flight":1,"value":7.5,"#,
+                r#""least":7.25,"most":8.0,"unit":"us","floor":null}"#
+            )
         );
     }
 }

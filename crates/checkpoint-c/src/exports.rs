@@ -288,7 +288,8 @@ pub unsafe extern "C" fn rw_checkpoint_save_folder(mut save: Object<OpenSave>) -
 fn advisor_options(options: &CAdvisorOptions) -> Result<AdvisorOptions, Failure> {
     if options.size != size_of::<CAdvisorOptions>() {
         return Err(Failure::bad_argument(
-            "the options have another size: begin with RW_CHECKPOINT_ADVISOR_OPTIONS, and compile with the header of this library",
+            "the options have another size: begin with RW_CHECKPOINT_ADVISOR_OPTIONS, and compile with the header of \
+             this library",
         ));
     }
     let numbers = [
@@ -329,7 +330,8 @@ fn store_options(options: &InPtr<CStoreOptions>) -> Result<StoreOptions, Failure
     let options = (options.get()).ok_or_else(|| Failure::bad_argument("the options are missing"))?;
     if options.size != size_of::<CStoreOptions>() {
         return Err(Failure::bad_argument(
-            "the options have another size: begin with RW_CHECKPOINT_STORE_OPTIONS, and compile with the header of this library",
+            "the options have another size: begin with RW_CHECKPOINT_STORE_OPTIONS, and compile with the header of \
+             this library",
         ));
     }
     let directory = match path(&options.directory) {

@@ -12,8 +12,8 @@ pub fn optimal_interval(save: f64, mtbf: f64) -> f64 {
         return f64::NAN;
     }
     // With x the interval and s the save, both in units of the MTBF, equation 5 says x = 1 - exp(-x - s). For y = x + s
-    // that is excess(y) = s, where no small number is the difference of large ones. The function is convex and the start
-    // is to the right of the root, so that each of Newton's steps comes nearer from there.
+    // that is excess(y) = s, where no small number is the difference of large ones. The function is convex and the
+    // start is to the right of the root, so that each of Newton's steps comes nearer from there.
     let mut y = ratio + (2.0 * ratio).sqrt();
     for _ in 0..NEWTON_STEPS_MAX {
         let next = y - (excess(y) - ratio) / -(-y).exp_m1();

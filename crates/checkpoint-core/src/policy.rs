@@ -172,8 +172,8 @@ impl Policy for Rate {
         } else {
             Reason::NotYet
         };
-        // If more is left than was foreseen, the moment of the last save may have passed unseen. Where two intervals are left
-        // that cannot be: a save is worth what it costs from one on.
+        // If more is left than was foreseen, the moment of the last save may have passed unseen. Where two intervals
+        // are left that cannot be: a save is worth what it costs from one on.
         let missed = |remaining| {
             (elapsed < costs.interval() / 2.0 || remaining < 2.0 * (costs.interval() + costs.save()))
                 && costs.segment(elapsed) + costs.time_of_cut(remaining)

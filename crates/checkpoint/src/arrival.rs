@@ -32,7 +32,8 @@ impl Arrival {
     pub(super) fn expect(store: &mut Store, manifest: Manifest) -> Result<Self, StoreError> {
         let generation = manifest.generation;
         let retired = store.retired_path(generation);
-        // Who finds the rest of an earlier copy's removal brings it to its end, which must not be in the middle of this one.
+        // Who finds the rest of an earlier copy's removal brings it to its end, which must not be in the middle of
+        // this one.
         if store.exists(&retired) {
             store.finish_retirement(generation)?;
         }

@@ -21,10 +21,12 @@ pub enum StoreError {
         source: io::Error,
     },
     /// A checkpoint holds files and directories only.
-    #[error("{} is neither a file nor a directory, which is all that a checkpoint can hold: leave it out", .0.display())]
+    #[error("{} is neither a file nor a directory, which is all that a checkpoint can hold: leave it out",
+        .0.display())]
     NotAFile(PathBuf),
     /// A file to be saved in place lies elsewhere.
-    #[error("{} is not below {}, where the files of a checkpoint in place have to be", .path.display(), .root.display())]
+    #[error("{} is not below {}, where the files of a checkpoint in place have to be", .path.display(),
+        .root.display())]
     Outside {
         /// The file.
         path: PathBuf,
@@ -45,8 +47,9 @@ pub enum StoreError {
     Missing(u64),
     /// The checkpoints here were saved by another number of ranks. All of them stay where they are.
     #[error(
-        "{} holds checkpoints of {found} rank{}, and this job has {ranks}: start it with as many as before, or save to another folder; \
-         only named arrays that are saved and restored as partitioned can go on with another number",
+        "{} holds checkpoints of {found} rank{}, and this job has {ranks}: start it with as many as before, or save \
+         to another folder; only named arrays that are saved and restored as partitioned can go on with another \
+         number",
         .directory.display(), if *.found == 1 { "" } else { "s" }
     )]
     OtherRanks {
@@ -59,8 +62,9 @@ pub enum StoreError {
     },
     /// Two processes would mix what they save.
     #[error(
-        "another process saves as rank {rank} beside {}: give each rank its own number, and each job its own folder; to look \
-         at checkpoints beside it, use `ropewalk checkpoints`; if that process is gone with its host, remove this file",
+        "another process saves as rank {rank} beside {}: give each rank its own number, and each job its own folder; \
+         to look at checkpoints beside it, use `ropewalk checkpoints`; if that process is gone with its host, remove \
+         this file",
         .path.display()
     )]
     SavedByAnother {

@@ -56,7 +56,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); max-width: 1140p
 h1 { font-size: 1.5rem; }
 h2 { font-size: 1.1rem; }
 table { border-collapse: collapse; width: 100%; table-layout: fixed; }
-th, td { border: 1px solid var(--faint); padding: .35rem .6rem; text-align: left; overflow-wrap: anywhere; vertical-align: top; }
+th, td { border: 1px solid var(--faint); padding: .35rem .6rem; text-align: left; vertical-align: top; }
+th, td { overflow-wrap: anywhere; }
 figure { margin: 1.5rem 0; }
 figcaption { font-weight: 600; margin-bottom: .4rem; }
 svg, img { width: 100%; height: auto; display: block; }

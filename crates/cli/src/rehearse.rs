@@ -220,8 +220,8 @@ fn patience(arguments: &Arguments, total: f64, mtbf: f64, expected: f64) -> anyh
     };
     ensure!(
         expected <= total * OVERHEAD_MAX,
-        "even with the best plan, {total:.1} s of computing would take {taken}, which is not rehearsed; it wants a longer --mtbf, \
-         or shorter saves, restores or steps"
+        "even with the best plan, {total:.1} s of computing would take {taken}, which is not rehearsed; it wants a \
+         longer --mtbf, or shorter saves, restores or steps"
     );
     let failures = expected / mtbf;
     ensure!(

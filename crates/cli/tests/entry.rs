@@ -30,7 +30,8 @@ fn a_pipe_without_a_reader_does_not_kill() {
 fn closed_streams_are_nobody_elses() {
     let folder = tempfile::tempdir().unwrap();
     let seen = folder.path().join("seen");
-    let script = "exec \"$0\" run -n 1 sh -c 'readlink /proc/$PPID/fd/0 >\"$0\"; echo said; echo said >&2' \"$1\" <&- >&- 2>&-";
+    let script = "exec \"$0\" run -n 1 \
+                  sh -c 'readlink /proc/$PPID/fd/0 >\"$0\"; echo said; echo said >&2' \"$1\" <&- >&- 2>&-";
     let status = Command::new("sh")
         .args(["-c", script, ROPEWALK])
         .arg(&seen)

@@ -198,7 +198,8 @@ fn the_library_is_looked_for() {
             "{refused:?}"
         );
         ring_is_whole(&run("1"), 1);
-        // Behind a script nobody sees it coming, but ranks that each are a job of their own would be worse than an error.
+        // Behind a script nobody sees it coming, but ranks that each are a job of their own would be worse than an
+        // error.
         let failed = by_script("2");
         assert!(!failed.status.success(), "{failed:?}");
         assert_eq!(failed.stdout, b"", "{failed:?}");

@@ -485,8 +485,8 @@ fn a_full_output_is_told() {
 fn a_terminal_does_not_stop_a_job_in_the_background() {
     let marker = Marker::new();
     let script = marker.path("script");
-    // With job control the job has a process group of its own, which is not that of the terminal; `wait` gives 149 for one
-    // that SIGTTIN stopped.
+    // With job control the job has a process group of its own, which is not that of the terminal; `wait` gives 149 for
+    // one that SIGTTIN stopped.
     let text_of_script =
         format!("set -m\n{ROPEWALK} run -n 2 sh -c 'sleep 0.5; echo up' &\nwait $!\necho code $?\n");
     fs::write(&script, text_of_script).unwrap();

@@ -25,7 +25,8 @@ fn completed(words: &[&str]) -> Vec<String> {
     let words = words.join(" ");
     let call = format!(
         "set -eu; . {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-         complete -p ropewalk > /dev/null; _ropewalk ropewalk '{last}' '{before}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+         complete -p ropewalk > /dev/null; _ropewalk ropewalk '{last}' '{before}'; \
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         script.display()
     );
     let output = Command::new("bash").args(["-c", &call]).output().unwrap();

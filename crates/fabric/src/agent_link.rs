@@ -157,7 +157,8 @@ impl AgentLink {
     /// [`AgentLinkError::Closed`] if the agent is gone, [`AgentLinkError::NoWelcome`] if it says nothing
     /// within half a minute.
     pub fn join(&self) -> Result<Welcome, AgentLinkError> {
-        // It would read the answer in this one's place. The lock is of the process, and goes with it (fcntl_locking(2)).
+        // It would read the answer in this one's place. The lock is of the process, and goes with it
+        // (fcntl_locking(2)).
         if let Err(Errno::AGAIN | Errno::ACCESS) =
             fcntl_lock(&self.socket, FlockOperation::NonBlockingLockExclusive)
         {
@@ -308,8 +309,8 @@ pub enum AgentLinkError {
     NoWelcome,
     /// The rank has another program that does.
     #[error(
-        "another program of this rank has joined the job before: a rank joins it with one program, so start this one as a \
-         rank of its own or without {}",
+        "another program of this rank has joined the job before: a rank joins it with one program, so start this one \
+         as a rank of its own or without {}",
         AgentLink::VARIABLE
     )]
     Taken,

@@ -259,8 +259,8 @@ impl fmt::Display for Verdict {
                 let after = after.as_secs_f64();
                 write!(
                     f,
-                    "{separator}no rank did anything for {after} s (no output, no request by PMI, no bytes moved): {who}; \
-                     the job was ended"
+                    "{separator}no rank did anything for {after} s (no output, no request by PMI, no bytes moved): \
+                     {who}; the job was ended"
                 )?;
             }
             Ending::TimedOut(limit) => write!(
@@ -520,8 +520,8 @@ mod tests {
         let mut failure = killed(3);
         let (signal, after) = (19, Duration::from_secs(3));
         failure.kind = FailureKind::Stopped { signal, after };
-        let told = "rank 3 on host vm stayed stopped by signal 19 (SIGSTOP) for 3 s and was killed, 1.204 s after start, \
-                    pid 4242";
+        let told = "rank 3 on host vm stayed stopped by signal 19 (SIGSTOP) for 3 s and was killed, 1.204 s after \
+            start, pid 4242";
         assert_eq!(
             (failure.to_string().as_str(), failure.kind.exit_code()),
             (told, 137)
@@ -536,8 +536,8 @@ mod tests {
         let told = "rank 3 on host vm was killed by signal 9 (SIGKILL) 1.204 s after start, before PMI_Init, pid 4242";
         assert_eq!(failure.to_string(), told);
         (failure.kind, failure.stage) = (FailureKind::Unfinished, Some(Stage::Initialized));
-        let told = "rank 3 on host vm exited with code 0 without finalizing PMI, which counts as failure, 1.204 s after \
-                    start, pid 4242";
+        let told = "rank 3 on host vm exited with code 0 without finalizing PMI, which counts as failure, 1.204 s \
+            after start, pid 4242";
         assert_eq!(failure.to_string(), told);
     }
 

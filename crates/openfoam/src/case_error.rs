@@ -38,7 +38,8 @@ pub enum CaseError {
     },
     /// The checkpoints are of a job of another size.
     #[error(
-        "the checkpoints in {} are of a run with {found} ranks, and this one has {ranks}: to begin anew, move them away", .directory.display()
+        "the checkpoints in {} are of a run with {found} ranks, and this one has {ranks}: to begin anew, move them \
+         away", .directory.display()
     )]
     OtherRanks {
         /// Where they are.

@@ -38,7 +38,8 @@ struct FileEntry {
 #[non_exhaustive]
 pub enum SurveyError {
     /// A file is not the one that was written.
-    #[error("{} was changed or damaged since the survey was made; delete the survey and model it again", path.display())]
+    #[error("{} was changed or damaged since the survey was made; delete the survey and model it again",
+        path.display())]
     Changed {
         /// The file.
         path: PathBuf,

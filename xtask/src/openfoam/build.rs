@@ -75,7 +75,8 @@ fn headers() -> anyhow::Result<PathBuf> {
     ))?;
     let folder = project::target()?.join("openfoam").join(version.trim());
     let include = folder.join("include");
-    // Links that lead nowhere are those of a target folder that was copied or moved, made when they still were absolute.
+    // Links that lead nowhere are those of a target folder that was copied or moved, made when they still were
+    // absolute.
     if include.join(A_HEADER).exists() {
         return Ok(include);
     }

@@ -80,7 +80,10 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
         }
     };
     let rivals = match options.rivals {
-        true => Some((Programs::build()?, Rival::all(&options.collective, options.at_once))),
+        true => Some((
+            Programs::build()?,
+            Rival::all(&options.collective, options.at_once),
+        )),
         false => None,
     };
     let Size { hosts, mbit } = options.size;
@@ -170,7 +173,11 @@ impl Contest<'_> {
                  stream over free links brings {brought:.2} MB/s; TCP's congestion control: {}{}\n",
                 options.at_once,
                 congestion_control()?,
-                if interference.has_peaks() { "; mean, and 95th percentile" } else { "" },
+                if interference.has_peaks() {
+                    "; mean, and 95th percentile"
+                } else {
+                    ""
+                },
             );
             let sizes: Vec<String> = options.bytes.iter().map(|bytes| size(*bytes)).collect();
             println!("| {} | {} |", options.collective, sizes.join(" | "));
@@ -179,7 +186,9 @@ impl Contest<'_> {
         for (at, name) in names {
             let mut cells = String::new();
             for &bytes in &options.bytes {
-                let times = times.of(at, bytes).with_context(|| format!("no job of {name} ended"))?;
+                let times = times
+                    .of(at, bytes)
+                    .with_context(|| format!("no job of {name} ended"))?;
                 let one = interference.floor(&options.collective, hosts) * bytes as f64 / goodput;
                 let floor = f64::from(options.at_once) * one;
                 let (mean, p95) = (mean(times), percentile_95(times));
@@ -196,7 +205,13 @@ impl Contest<'_> {
                     ),
                     (false, false) => write!(cells, " {:.1} ms, {:.2} x |", time * 1e3, time / floor)?,
                     (false, true) => {
-                        write!(cells, " {:.1} ms, {:.2} x; {:.1} ms |", mean * 1e3, mean / floor, p95 * 1e3)?;
+                        write!(
+                            cells,
+                            " {:.1} ms, {:.2} x; {:.1} ms |",
+                            mean * 1e3,
+                            mean / floor,
+                            p95 * 1e3
+                        )?;
                     }
                 }
             }

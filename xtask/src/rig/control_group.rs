@@ -72,9 +72,7 @@ impl ControlGroup {
 
     /// The shell command by which a process goes into all groups of this name that exist.
     pub(super) fn joining(name: &str) -> String {
-        format!(
-            "for group in {PLACE}/*/{name}; do [ ! -d $group ] || echo $$ > $group/cgroup.procs; done"
-        )
+        format!("for group in {PLACE}/*/{name}; do [ ! -d $group ] || echo $$ > $group/cgroup.procs; done")
     }
 
     /// All groups with names that fit, as if they were this program's.

@@ -47,8 +47,8 @@ impl Failures {
             Mtbf::Learned(guess) => guess,
         };
         let (exposure, count) = (self.exposure + ran, self.count as f64);
-        // The likelihood of so many failures under a belief in `before` is before / (before + exposure)^(count + 1), times
-        // what is the same for all. Its logarithm stays a number for any count.
+        // The likelihood of so many failures under a belief in `before` is before / (before + exposure)^(count + 1),
+        // times what is the same for all. Its logarithm stays a number for any count.
         let beliefs = || {
             (0..DECADES).map(|decade| {
                 let part = 10f64.powi(-decade);

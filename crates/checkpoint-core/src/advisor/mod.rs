@@ -521,8 +521,8 @@ impl Advisor {
         let fast_save = fast.times.mean();
         self.two_levels = TwoLevels::new(&self.full.costs, fast_save, self.covered);
         if let Some(two) = &mut self.two_levels {
-            // Each level is there for the failures that the other does not survive, or need not; and a full save costs only
-            // what it takes longer than the fast one in whose place it is.
+            // Each level is there for the failures that the other does not survive, or need not; and a full save costs
+            // only what it takes longer than the fast one in whose place it is.
             self.full.costs = costs(
                 save - fast_save,
                 restore,

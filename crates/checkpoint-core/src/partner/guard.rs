@@ -362,7 +362,8 @@ impl Guard {
         // What is older than one that is here as a whole is not worth the way.
         let newest_here = theirs.iter().rev().find(|(_, parts)| is_here(parts));
         let newest_here = newest_here.map(|(&generation, _)| generation);
-        // What the ranks started from is copied, of whatever level it is: the time to the next copy is counted from there.
+        // What the ranks started from is copied, of whatever level it is: the time to the next copy is counted from
+        // there.
         let is_wanted = |generation: u64, parts: &[Part]| {
             let is_new = generation >= options.next || options.base == Some(generation);
             is_new && parts.iter().all(|part| self.protection.is_copied(part))

@@ -46,7 +46,10 @@ mod tests {
         /// With any hosts gone, each of the others has a partner that is another one of them, and guards the
         /// host whose partner it is. No two have the same partner.
         #[test]
-        fn everybody_has_a_partner_of_its_own(hosts in 1usize..20, gone in proptest::collection::btree_set(0usize..20, 0..20)) {
+        fn everybody_has_a_partner_of_its_own(
+            hosts in 1usize..20,
+            gone in proptest::collection::btree_set(0usize..20, 0..20),
+        ) {
             let alive: Vec<usize> = (0..hosts).filter(|host| !gone.contains(host)).collect();
             let mut partners = BTreeSet::new();
             for &host in &alive {

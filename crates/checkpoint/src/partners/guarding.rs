@@ -253,8 +253,8 @@ impl Guarding<'_> {
                 format!("host {} does not answer: checkpoints have no copy", name(host))
             }
             Action::Behind { host } => format!(
-                "host {} has not copied for long what the others have: they go on without it, and what is saved now may \
-                 not outlive the loss of a host",
+                "host {} has not copied for long what the others have: they go on without it, and what is saved now \
+                 may not outlive the loss of a host",
                 name(host)
             ),
             Action::Found { host } => format!("host {} answers again", name(host)),

@@ -469,7 +469,11 @@ mod tests {
     proptest! {
         /// Every header that can be made is read back as it was, and every shorter start is truncated.
         #[test]
-        fn reads_what_it_wrote(element in any_element(), shape in prop::collection::vec(0u64..100, 0..8), fortran: bool) {
+        fn reads_what_it_wrote(
+            element in any_element(),
+            shape in prop::collection::vec(0u64..100, 0..8),
+            fortran: bool,
+        ) {
             let header = Header::new(element, shape).with_fortran_order(fortran);
             let bytes = header.encode();
             prop_assert_eq!(bytes.len() % 64, 0);
@@ -481,7 +485,10 @@ mod tests {
 
         /// No bytes make the parser panic.
         #[test]
-        fn survives_garbage(text in "[{}(),:'a-z0-9<>| ]{0,80}", garbage in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn survives_garbage(
+            text in "[{}(),:'a-z0-9<>| ]{0,80}",
+            garbage in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
             let _ = parse(&text);
             let _ = Header::parse(&garbage);
             let _ = Header::parse(&[MAGIC, &garbage].concat());

@@ -180,7 +180,8 @@ impl Summary {
         });
         format!(
             "<h2>What saving cost</h2>\n<table>\n{rows}</table>\n\
-             <figure><figcaption>Attempts, and the steps from which they began and that they saved</figcaption>{}</figure>\n\
+             <figure><figcaption>Attempts, and the steps from which they began and that they saved</figcaption>{}\
+             </figure>\n\
              {periods}",
             self.draw_attempts()
         )

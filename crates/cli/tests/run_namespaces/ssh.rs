@@ -139,8 +139,8 @@ fn ssh_starts_agents_in_a_tree() {
     };
     let servers = Servers::start(&network);
     let hosts = SERVERS.map(|host| network.address(10 + host)).join(",");
-    // Who asks on a rank's link (`ToAgent::Join`, the fifth message) gets the job's number and key; the rank then stays until all
-    // was looked at.
+    // Who asks on a rank's link (`ToAgent::Join`, the fifth message) gets the job's number and key; the rank then
+    // stays until all was looked at.
     let (ready, go) = (network.folder().join("ready"), network.folder().join("go"));
     let script = format!(
         "hostname; echo job $ROPEWALK_JOB_ID

@@ -191,8 +191,8 @@ impl StreamProvider {
     /// Listens for connections from this host to `address`.
     pub(crate) fn listen_unix(address: &Address) -> io::Result<OwnedFd> {
         if address.provider() != UNSHARED {
-            // The page by which peers see this process die is held by the thread that makes the first endpoint, which is
-            // likely to live long. If it cannot be had, they see it later, by their sockets.
+            // The page by which peers see this process die is held by the thread that makes the first endpoint, which
+            // is likely to live long. If it cannot be had, they see it later, by their sockets.
             let _ = own_page();
         }
         Ok(socket::unix_listener(address.location())?)

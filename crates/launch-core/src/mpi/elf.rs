@@ -208,7 +208,11 @@ mod tests {
     proptest! {
         /// No file makes reading fail, or take more than it may.
         #[test]
-        fn damage_is_harmless(at in 0..400_usize, value: u8, entries in prop::collection::vec((0..32_u64, 0..80_u64), 0..20)) {
+        fn damage_is_harmless(
+            at in 0..400_usize,
+            value: u8,
+            entries in prop::collection::vec((0..32_u64, 0..80_u64), 0..20),
+        ) {
             let mut file = file(&entries, b"\0libmpi.so.40\0libc.so.6\0");
             if let Some(byte) = file.get_mut(at) {
                 *byte = value;

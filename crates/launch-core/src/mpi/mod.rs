@@ -137,8 +137,8 @@ impl Flavour {
         let own = name(self)?;
         let other = others.iter().filter_map(name).find(|other| *other != own)?;
         Some(format!(
-            "it is linked with {own}, and another program of the job with {other}, and their ranks cannot speak with each \
-             other: link all programs of a job with the same MPI, or start each by a command of its own"
+            "it is linked with {own}, and another program of the job with {other}, and their ranks cannot speak with \
+             each other: link all programs of a job with the same MPI, or start each by a command of its own"
         ))
     }
 }

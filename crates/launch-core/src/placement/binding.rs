@@ -89,8 +89,8 @@ pub enum BindingSyntaxError {
     },
     /// Something near a device.
     #[error(
-        "{text:?} names a device, and where devices are is not looked at: name the processors near it (user:LIST), or the \
-         memory node (numa)"
+        "{text:?} names a device, and where devices are is not looked at: name the processors near it (user:LIST), or \
+         the memory node (numa)"
     )]
     Device {
         /// Its text.
@@ -104,8 +104,8 @@ pub enum BindingSyntaxError {
     },
     /// An entry of a list of processors.
     #[error(
-        "{entry:?} names no processors: expected numbers up to {}, as in 3, 0+2 or 4-7, and x2 behind them if they are for \
-         two ranks",
+        "{entry:?} names no processors: expected numbers up to {}, as in 3, 0+2 or 4-7, and x2 behind them if they \
+         are for two ranks",
         UserBinding::PROCESSOR_MAX
     )]
     Entry {

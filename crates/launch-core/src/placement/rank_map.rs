@@ -32,8 +32,8 @@ struct Block {
 /// Why text is no [`RankMap`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{entry:?} says no host: expected numbers of hosts, from 0 on, one for each rank, or (FIRST,HOSTS,RANKS) for hosts in a \
-     row with so many ranks each, with commas between them"
+    "{entry:?} says no host: expected numbers of hosts, from 0 on, one for each rank, or (FIRST,HOSTS,RANKS) for \
+     hosts in a row with so many ranks each, with commas between them"
 )]
 pub struct RankMapError {
     /// The entry that is not understood.

@@ -74,7 +74,8 @@ unsafe fn run(known: Option<Position>) -> io::Result<u8> {
 
 fn read_position() -> io::Result<Position> {
     let bootstrap = read_bootstrap().map_err(|error| {
-        let hint = "an agent is started by a launcher, which tells it by its standard input what to do, and not by hand";
+        let hint = "an agent is started by a launcher, which tells it by its standard input what to do, and not by \
+            hand";
         io::Error::other(format!("{error}; {hint}"))
     })?;
     let plan: Plan = postcard::from_bytes(&bootstrap.plan).map_err(io::Error::other)?;

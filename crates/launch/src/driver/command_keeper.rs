@@ -50,9 +50,9 @@ impl CommandKeeper {
         rustix::io::ioctl_fionbio(&line, true)?;
         // The child cannot allocate.
         let mut commands = Vec::with_capacity(commands_max);
-        // SAFETY: another thread may hold any lock in the moment of the fork, for ever as seen by the child, which therefore
-        // makes system calls only, ends in `_exit`, and runs no signal handler, since all signals are blocked. The sets are
-        // made before their use, and the mask is this thread's own.
+        // SAFETY: another thread may hold any lock in the moment of the fork, for ever as seen by the child, which
+        // therefore makes system calls only, ends in `_exit`, and runs no signal handler, since all signals are
+        // blocked. The sets are made before their use, and the mask is this thread's own.
         let (result, error) = unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&raw mut all);

@@ -98,9 +98,9 @@ fn rename() {
     };
     let size = words.fold(program.len() + 1, |size, word| size + word.len() + 1);
     let name = name_in(&program, size);
-    // SAFETY: the words stand one behind the other from the first on (ELF's start of a process), each with a zero behind
-    // it, so that there is room for `size` bytes; a zero remains at the end. There is one thread, and whoever reads
-    // words in the agent gets a copy.
+    // SAFETY: the words stand one behind the other from the first on (ELF's start of a process), each with a zero
+    // behind it, so that there is room for `size` bytes; a zero remains at the end. There is one thread, and whoever
+    // reads words in the agent gets a copy.
     unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), program_invocation_name.cast(), name.len()) };
 }
 

@@ -143,8 +143,8 @@ pub(super) unsafe fn fork() -> io::Result<Part> {
 fn hand_on_signals(agent: Pid) {
     static AGENT: AtomicI32 = AtomicI32::new(0);
     extern "C" fn hand_on(signal: libc::c_int) {
-        // SAFETY: a call of the system that signal handlers may make (signal-safety(7)), for a child that is not reaped before
-        // its keeper ends.
+        // SAFETY: a call of the system that signal handlers may make (signal-safety(7)), for a child that is not
+        // reaped before its keeper ends.
         unsafe {
             let before = *libc::__errno_location();
             libc::kill(AGENT.load(Ordering::Relaxed), signal);

@@ -57,8 +57,8 @@ pub(super) fn spawn(words: &[OsString]) -> io::Result<Spawned> {
     actions.duplicate(&its_stderr, 2)?;
     let attributes = Attributes::new()?;
     let mut pid = 0;
-    // SAFETY: actions and attributes are initialised, the list of arguments ends with a null and points to what outlives
-    // the call, and nothing in this process changes its environment.
+    // SAFETY: actions and attributes are initialised, the list of arguments ends with a null and points to what
+    // outlives the call, and nothing in this process changes its environment.
     check(unsafe {
         libc::posix_spawnp(
             &raw mut pid,

@@ -53,8 +53,8 @@ impl Killed {
         if found.is_empty() {
             return;
         }
-        // Whose MPICH's own are the names do not tell, and the PID in the others may be that of another process by now, or of
-        // one in a container: they are of nobody who lives.
+        // Whose MPICH's own are the names do not tell, and the PID in the others may be that of another process by
+        // now, or of one in a container: they are of nobody who lives.
         let in_use = inodes_in_use(folder);
         for (name, _) in found.iter().filter(|(_, inode)| !in_use.contains(inode)) {
             // What is gone already is what we want.

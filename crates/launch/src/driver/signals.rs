@@ -86,17 +86,17 @@ impl ChildSignals {
 pub(super) fn stop_this_process() {
     // A batch system that suspends a job sees to it that the job goes on, and has no terminal.
     if !is_in_foreground() {
-        // SAFETY: nothing but a call; to the calling thread, so that it is stopped before the call returns. It cannot fail
-        // with a signal that there is.
+        // SAFETY: nothing but a call; to the calling thread, so that it is stopped before the call returns. It cannot
+        // fail with a signal that there is.
         unsafe {
             libc::raise(libc::SIGSTOP);
         }
         return;
     }
-    // SAFETY: an action of zeros is the default one, with no flags; the one before is written before it is read, and is put
-    // back. The signal goes to the calling thread, which does not block it, as it was told of one: by the return of the call
-    // the process was stopped and goes on, or the system has dropped the signal, because the process group is orphaned
-    // (POSIX 2.4.3).
+    // SAFETY: an action of zeros is the default one, with no flags; the one before is written before it is read, and
+    // is put back. The signal goes to the calling thread, which does not block it, as it was told of one: by the
+    // return of the call the process was stopped and goes on, or the system has dropped the signal, because the
+    // process group is orphaned (POSIX 2.4.3).
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         let mut before: libc::sigaction = std::mem::zeroed();

@@ -287,7 +287,8 @@ impl Group {
     pub(super) fn attribute(&self, key: &[u8], form: Form) -> Option<BString> {
         match key {
             b"PMI_process_mapping" => {
-                // "if it cannot fit, answer not found": the client then finds out by itself. Half of one would be wrong.
+                // "if it cannot fit, answer not found": the client then finds out by itself. Half of one would be
+                // wrong.
                 let mapping = self.options.mapping.to_string();
                 let size_max = match form {
                     Form::Frame => KeyValueSpace::VALUE_SIZE_MAX,

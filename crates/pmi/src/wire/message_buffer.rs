@@ -188,7 +188,8 @@ mod tests {
     /// "S must decide per MESSAGE, not per connection".
     #[test]
     fn the_form_is_told_for_each_message() {
-        let stream = b"cmd=init pmi_version=2 pmi_subversion=0\n14    cmd=job-getid;mcmd=spawn\narg1=x\nendcmd\n    13cmd=finalize;";
+        let stream = b"cmd=init pmi_version=2 pmi_subversion=0\n14    cmd=job-getid;\
+            mcmd=spawn\narg1=x\nendcmd\n    13cmd=finalize;";
         assert_eq!(
             parse(stream).unwrap(),
             [

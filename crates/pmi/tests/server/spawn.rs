@@ -73,7 +73,8 @@ fn golden_transcript_of_spawn_multiple() {
 fn failures_are_told() {
     let mut server = server(1, AbsentMembers::Fail);
     initialize(&mut server, [0]);
-    let block = "mcmd=spawn\nnprocs=3\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+    let block = "mcmd=spawn\nnprocs=3\nexecname=x\ntotspawns=1\nspawnssofar=1\n\
+                 argcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
     server.handle_bytes(connection(0), block.as_bytes());
     let (id, _) = poll_spawn(&mut server);
     let spawned = Spawned {

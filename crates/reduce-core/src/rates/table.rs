@@ -102,7 +102,10 @@ impl RateTable {
         let usual = usual_rate(&bounds.collect::<Vec<_>>());
         self.usual = Some(usual).filter(|usual| *usual > 0.0).or(self.usual);
         let usual = self.usual.unwrap_or_default();
-        let received = self.rates.iter().filter_map(|(to, rates)| Some(rates.get(to)?.0.least));
+        let received = self
+            .rates
+            .iter()
+            .filter_map(|(to, rates)| Some(rates.get(to)?.0.least));
         // Nobody tells it of hosts with several ranks.
         let received = received.reduce(f64::max);
         let is_told = received.is_some();

@@ -22,7 +22,8 @@ struct Place<T, D> {
     details: Mutex<D>,
 }
 
-// SAFETY: the value goes from one thread to another, which the state orders; nobody sees it at the same time as another.
+// SAFETY: the value goes from one thread to another, which the state orders; nobody sees it at the same time as
+// another.
 unsafe impl<T: Send, D: Send> Sync for Place<T, D> {}
 
 /// The end that leaves the value. There is one.

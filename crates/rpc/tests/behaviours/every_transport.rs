@@ -41,8 +41,12 @@ pub(crate) use on_every_transport;
 /// Makes each of these functions two tests over one provider.
 macro_rules! spinning_and_sleeping {
     ($over:ident, $($name:ident,)+) => {
-        mod spinning { $(#[test] fn $name() { crate::settings::$over(crate::Waiting::Spinning, super::super::$name); })+ }
-        mod sleeping { $(#[test] fn $name() { crate::settings::$over(crate::Waiting::Sleeping, super::super::$name); })+ }
+        mod spinning {
+            $(#[test] fn $name() { crate::settings::$over(crate::Waiting::Spinning, super::super::$name); })+
+        }
+        mod sleeping {
+            $(#[test] fn $name() { crate::settings::$over(crate::Waiting::Sleeping, super::super::$name); })+
+        }
     };
 }
 pub(crate) use spinning_and_sleeping;

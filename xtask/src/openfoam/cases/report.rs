@@ -110,8 +110,8 @@ impl Report {
     /// If what was measured means nothing.
     pub(super) fn print(&self) -> anyhow::Result<()> {
         println!(
-            "| {} | saves | expected s | measured s | by the model for these failures and this speed s | measured/model | \
-             without luck s |",
+            "| {} | saves | expected s | measured s | by the model for these failures and this speed s \
+             | measured/model | without luck s |",
             self.study
         );
         println!("|---|---|---|---|---|---|---|");
@@ -230,7 +230,8 @@ impl Report {
             end,
         } = &self.parts;
         Ok(json!({
-            "case": self.study, "mtbf_s": self.mtbf, "undisturbed_s": self.undisturbed, "save_s": save, "start_s": start,
+            "case": self.study, "mtbf_s": self.mtbf, "undisturbed_s": self.undisturbed, "save_s": save,
+            "start_s": start,
             "restart_s": restart, "end_s": end, "steps_s": steps, "policies": rows.collect::<Vec<_>>(),
         }))
     }
@@ -314,7 +315,8 @@ fn draw(found: &[Value]) -> String {
     format!(
         "<svg xmlns='http://www.w3.org/2000/svg' width='680' height='{}' font-family='sans-serif' font-size='13'>\n\
          <rect width='100%' height='100%' fill='white'/>\n{body}\
-         <text x='10' y='{}'>Total time with failures: bars are measured, lines are what was expected.</text>\n</svg>\n",
+         <text x='10' y='{}'>Total time with failures: bars are measured, lines are what was expected.</text>\n\
+         </svg>\n",
         y + 30,
         y + 14
     )

@@ -165,8 +165,8 @@ impl<'a> Bench<'a> {
         }
         let found = outputs(solver)?;
         if self.tutorial.by_clock {
-            // The run has come to its end, and the saves are not among its outputs. Each process counts whole seconds of
-            // the clock from its start on, so that it may be one ahead.
+            // The run has come to its end, and the saves are not among its outputs. Each process counts whole seconds
+            // of the clock from its start on, so that it may be one ahead.
             let processes = u64::from(outcome.kills) + 1;
             if found.len() as u64 > took.as_secs() + 1 + processes {
                 outcome

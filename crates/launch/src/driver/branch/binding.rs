@@ -60,8 +60,8 @@ fn bind_agent(mut options: EndpointOptions, parent: Option<&Address>) -> io::Res
     if has_shm || parent.is_none_or(|parent| parent.provider() != "unix") {
         return Ok(endpoint);
     }
-    // Somebody has the name that goes with the port. The node above is reached by UNIX sockets, and a name that is drawn by lot
-    // nobody has.
+    // Somebody has the name that goes with the port. The node above is reached by UNIX sockets, and a name that is
+    // drawn by lot nobody has.
     options.transports.tcp = false;
     Endpoint::bind(options).map_err(io::Error::other)
 }

@@ -72,8 +72,9 @@ impl OwnPage {
             return true;
         }
         let mutex = self.mapping.start().cast::<libc::pthread_mutex_t>().as_ptr();
-        // SAFETY: the mutex was made before the page was seen by anybody, and is never moved or unmapped; it is robust, so
-        // that it can be had from a thread that has ended. It protects nothing that would have to be made consistent.
+        // SAFETY: the mutex was made before the page was seen by anybody, and is never moved or unmapped; it is
+        // robust, so that it can be had from a thread that has ended. It protects nothing that would have to be made
+        // consistent.
         let code = unsafe { libc::pthread_mutex_trylock(mutex) };
         // Busy: another thread was faster.
         matches!(code, 0 | libc::EBUSY | libc::EOWNERDEAD)
@@ -99,8 +100,8 @@ impl PeerPage {
 
 #[inline]
 fn word(mapping: &SharedMapping) -> u32 {
-    // SAFETY: the mapping is a page, begins at one, and lives as long as the borrow; any bits are a word; and the kernel
-    // and the C library write it atomically.
+    // SAFETY: the mapping is a page, begins at one, and lives as long as the borrow; any bits are a word; and the
+    // kernel and the C library write it atomically.
     unsafe { AtomicU32::from_ptr(mapping.start().cast().as_ptr()) }.load(Ordering::Relaxed)
 }
 

@@ -135,7 +135,10 @@ proptest! {
     /// Whatever a hostile producer has written, the consumer ends with an error or has nothing more, and never
     /// holds more than a message may have.
     #[test]
-    fn garbage_is_an_error_or_nothing(words in prop::collection::vec((0..200usize, any::<u64>()), 1..64), seeds in prop::collection::vec(any::<u32>(), 8)) {
+    fn garbage_is_an_error_or_nothing(
+        words in prop::collection::vec((0..200usize, any::<u64>()), 1..64),
+        seeds in prop::collection::vec(any::<u32>(), 8),
+    ) {
         let layout = small();
         let (_, mut consumer, memory) = ring(layout);
         for (word, value) in words {
