@@ -19,8 +19,8 @@ pub(crate) fn root() -> PathBuf {
         .to_owned()
 }
 
-/// Builds everything as the tests do, and returns the folder. The features of what all depend on follow from all that is
-/// built at once: with fewer packages most would be compiled again.
+/// Builds everything as the tests do, and returns the folder. The features of what all depend on follow from all that
+/// is built at once: with fewer packages most would be compiled again.
 ///
 /// # Errors
 /// If something does not compile.

@@ -114,6 +114,9 @@ impl Words {
     }
 }
 
+/// The results of a round, and its buffers.
+type Returned = (Vec<Option<Vec<f32>>>, Vec<Buffer<f32>>);
+
 #[derive(Clone, Copy)]
 enum Collective {
     Allreduce,
@@ -127,7 +130,7 @@ impl Collective {
         world: &Group,
         mine: Vec<Buffer<f32>>,
         options: &ReduceOptions,
-    ) -> anyhow::Result<(Vec<Option<Vec<f32>>>, Vec<Buffer<f32>>)> {
+    ) -> anyhow::Result<Returned> {
         let call = |mine| match self {
             Self::Allreduce => world.allreduce_buffer(mine, Sum, options),
             Self::Reduce => world.reduce_buffer(mine, Sum, ROOT, options),
