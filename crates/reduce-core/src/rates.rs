@@ -470,4 +470,55 @@ mod tests {
         assert_eq!(table.slow(6 * SECOND).len(), 1);
         assert_eq!(table.slow(8 * SECOND).len(), 0);
     }
+
+    const INFINITE: f64 = f64::INFINITY;
+
+    fn told(table: &mut RateTable, now: Duration, bounds: &[(u32, u32, f64, f64)]) -> Vec<u32> {
+        for &(from, to, least, most) in bounds {
+            table.note(now, Site(from), vec![(Site(to), RateBounds { least, most })]);
+        }
+        table.judge(now);
+        table.slow(now).keys().map(|site| site.0).collect()
+    }
+
+    /// Chunks that come one by one pass a token bucket at once, and their links seem fast. A site that receives as much
+    /// as all others do is not slow for that, unless it is far slower than they seem.
+    #[test]
+    fn what_passes_at_once_makes_nobody_slow() {
+        let links = |rate: f64| {
+            [1, 2, 3, 4].map(|to| match to {
+                4 => (5, 4, rate, rate),
+                _ => (to + 1, to, 80.0, INFINITE),
+            })
+        };
+        let received = [1, 2, 3].map(|site| (site, site, 25.0, INFINITE));
+        let slow_at = |rate| {
+            let told_all = [&links(rate)[..], &received, &[(4, 4, rate, INFINITE)]].concat();
+            told(&mut RateTable::default(), SECOND, &told_all)
+        };
+        assert_eq!(slow_at(25.0), [0; 0]);
+        assert_eq!(slow_at(9.0), [4]);
+    }
+
+    /// Of two slow sites one hides the other, after their verdicts have run out too: both come back. Only one that
+    /// receives enough is cleared.
+    #[test]
+    fn verdicts_that_are_open_come_back() {
+        let mut table = RateTable::default();
+        let fast = [1, 2, 3].map(|to| (to + 1, to, 50.0, INFINITE));
+        let received = [1, 2, 3].map(|site| (site, site, 50.0, INFINITE));
+        let slow = [(5, 4, 5.0, 5.0), (6, 5, 5.0, 5.0)];
+        assert_eq!(
+            told(&mut table, SECOND, &[&fast[..], &received, &slow].concat()),
+            [4, 5]
+        );
+        // A chunk alone passes at once.
+        let alone = [(6, 5, 90.0, INFINITE)];
+        assert_eq!(told(&mut table, 2 * SECOND, &alone), [4, 5]);
+        assert_eq!(table.slow(4 * SECOND), BTreeMap::new());
+        let again = [&fast[..], &received, &slow[..1]].concat();
+        assert_eq!(told(&mut table, 4 * SECOND, &again), [4, 5]);
+        let enough = [(5, 5, 40.0, INFINITE)];
+        assert_eq!(told(&mut table, 5 * SECOND, &enough), [4]);
+    }
 }
