@@ -15,7 +15,7 @@ use ropewalk::{
         AgentLink, Buffer, Completion, Endpoint, EndpointOptions, Event, FromAgent, Held, HoldId,
         RegionHandle, ToAgent, TraceEvent, Welcome, memfd::WritableMemfd,
     },
-    launch::{JobEvent, JobSpec, Launcher, OnFailure},
+    launch::{JobEvent, JobSpec, Launcher, OnFailure, Segment},
     membership::Cause,
     names::Rank,
 };
@@ -40,16 +40,19 @@ fn held_memory_outlives_its_rank() {
         };
     }
     let program = env::current_exe().unwrap();
-    let spec = JobSpec {
+    let program = Segment {
         arguments: ["held_memory_outlives_its_rank", "--exact", "--nocapture"]
             .map(Into::into)
             .to_vec(),
         ranks: 3,
         environment: vec![(ROLE.into(), "rank".into())],
-        on_failure: OnFailure::Continue,
-        timeout: Some(PATIENCE),
+        ..Segment::new(program)
+    };
+    let mut spec = JobSpec {
+        reactions: OnFailure::Continue.into(),
         ..JobSpec::new(env!("CARGO_BIN_EXE_ropewalk"), program)
     };
+    spec.time_limits.timeout = Some(PATIENCE);
     let mut launcher = Launcher::start(spec).unwrap();
     let (mut marks, mut departures, mut output) = (Vec::new(), Vec::new(), String::new());
     let verdict = loop {

@@ -21,7 +21,7 @@ use ropewalk::{
         Address, AgentLink, Endpoint, EndpointOptions, Event, FromAgent, HandshakeError, Identity, JobKey,
         MemberKey, PeerDeath, Role, ToAgent, Welcome,
     },
-    launch::{JobEvent, JobSpec, Launcher, OnFailure, Verdict},
+    launch::{JobEvent, JobSpec, Launcher, OnFailure, Segment, Verdict},
     names::{Incarnation, Rank},
     pmi::client::Client,
     reduce::{Job, ReduceError, ReduceOptions, ReductionError, Sum},
@@ -78,14 +78,17 @@ fn a_fenced_rank_is_told() {
 
 /// Runs this program's test of that name as the ranks of a job.
 fn run(test: &str, ranks: u32, folder: &Path) -> (Verdict, String) {
-    let spec = JobSpec {
+    let program = Segment {
         arguments: [test, "--exact", "--nocapture"].map(Into::into).to_vec(),
         ranks,
         environment: vec![(ROLE.into(), "rank".into()), (FOLDER.into(), folder.into())],
-        on_failure: OnFailure::Continue,
-        timeout: Some(PATIENCE),
-        ..JobSpec::new(env!("CARGO_BIN_EXE_ropewalk"), env::current_exe().unwrap())
+        ..Segment::new(env::current_exe().unwrap())
     };
+    let mut spec = JobSpec {
+        reactions: OnFailure::Continue.into(),
+        ..JobSpec::new(env!("CARGO_BIN_EXE_ropewalk"), program)
+    };
+    spec.time_limits.timeout = Some(PATIENCE);
     let mut launcher = Launcher::start(spec).unwrap();
     let mut output = String::new();
     loop {

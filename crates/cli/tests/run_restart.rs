@@ -13,7 +13,7 @@ use std::{
 
 use ropewalk::{
     launch::{
-        JobEvent, JobSpec, LaunchError, Launcher, OnFailure, OutputStream, Verdict,
+        JobEvent, JobSpec, LaunchError, Launcher, OnFailure, OutputStream, Segment, Verdict,
         restart::{Attempt, BetweenAttempts, Progress, Refusal, RestartPolicy},
     },
     names::Rank,
@@ -105,8 +105,9 @@ impl BetweenAttempts for Hook {
         let told = last.map(|last| (last.number, last.verdict.exit_code()));
         self.0.lock().unwrap().push(format!("{number} {told:?}"));
         spec.environment
+            .variables
             .push(("RESTORE".into(), number.to_string().into()));
-        spec.ranks = number;
+        spec.first.ranks = number;
         match number {
             3 => Err("nothing to restore".into()),
             _ => Ok(()),
@@ -148,13 +149,17 @@ fn lines_and_verdict(spec: JobSpec, hook: Hook) -> (Vec<String>, Vec<Attempt>, V
 #[test]
 fn a_hook_prepares_each_attempt() {
     let hook = Hook::default();
-    let spec = JobSpec {
+    let program = Segment {
         arguments: ["-c", "echo $RESTORE$RANK; exit 4"].map(Into::into).to_vec(),
-        on_failure: OnFailure::Restart(RestartPolicy {
-            pause: Duration::from_millis(10),
-            ..RestartPolicy::default()
-        }),
-        ..JobSpec::new(ROPEWALK, "sh")
+        ..Segment::new("sh")
+    };
+    let restart = OnFailure::Restart(RestartPolicy {
+        pause: Duration::from_millis(10),
+        ..RestartPolicy::default()
+    });
+    let spec = JobSpec {
+        reactions: restart.into(),
+        ..JobSpec::new(ROPEWALK, program)
     };
     let (mut lines, failed, verdict) = lines_and_verdict(spec, hook.clone());
     lines.sort_unstable();
@@ -193,11 +198,12 @@ fn signals_that_cannot_wait_are_refused() {
         }
     }
 
+    let restart = OnFailure::Restart(RestartPolicy {
+        pause: Duration::from_millis(10),
+        ..RestartPolicy::at_most(1)
+    });
     let spec = JobSpec {
-        on_failure: OnFailure::Restart(RestartPolicy {
-            pause: Duration::from_millis(10),
-            ..RestartPolicy::at_most(1)
-        }),
+        reactions: restart.into(),
         ..JobSpec::new(ROPEWALK, "false")
     };
     let (reached, is_reached) = mpsc::sync_channel(1);

@@ -95,12 +95,12 @@ pub enum JobEvent {
     Lost {
         /// Who, and what happened: a clause.
         what: String,
-        /// After how long without progress the job ends, if it does ([`JobSpec::stall`](crate::JobSpec::stall)).
+        /// After how long without progress the job ends, if it does ([`Reactions::stall`](crate::Reactions::stall)).
         #[serde(rename = "stall_s", serialize_with = "json::seconds_if_any")]
         stall: Option<Duration>,
     },
     /// A name server did not do what a program asked of it
-    /// ([`JobSpec::name_server`](crate::JobSpec::name_server)), or does not take back what it lost; what MPI
+    /// ([`PmiOptions::name_server`](crate::PmiOptions::name_server)), or does not take back what it lost; what MPI
     /// libraries tell the program of that is little. Told once until something goes well.
     NameServerFailed {
         /// A sentence that says what was not done with which name, and why.
@@ -140,7 +140,7 @@ pub enum JobEvent {
         /// How long it is waited before.
         #[serde(rename = "pause_s", serialize_with = "json::seconds")]
         pause: Duration,
-        /// After how long without progress the job ends, if it does ([`JobSpec::stall`](crate::JobSpec::stall)).
+        /// After how long without progress the job ends, if it does ([`Reactions::stall`](crate::Reactions::stall)).
         #[serde(rename = "stall_s", serialize_with = "json::seconds_if_any")]
         stall: Option<Duration>,
     },
@@ -168,7 +168,7 @@ pub enum JobEvent {
         by: Rank,
     },
     /// No rank made progress for half of the time that counts as a stall
-    /// ([`JobSpec::stall`](crate::JobSpec::stall)), in a job that goes on when a rank fails. It ends unless
+    /// ([`Reactions::stall`](crate::Reactions::stall)), in a job that goes on when a rank fails. It ends unless
     /// one does.
     Stalled {
         /// For how long.

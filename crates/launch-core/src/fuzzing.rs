@@ -8,7 +8,7 @@ use ropewalk_pmi as pmi;
 use crate::{
     group_plan::{Seat, Spawning, plan_spawn},
     host_agent::HostAgent,
-    job::{JobSpec, OnFailure},
+    job::{AgentStart, JobSpec, OnFailure, Segment},
     link::Link,
     names::{CallId, MESSAGE_SIZE_MAX, NameClient, NameReply, NameTable, decode},
     plan::{Surroundings, plan},
@@ -172,10 +172,17 @@ fn batches(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn plan_of_three_hosts() -> Plan {
     let hosts = crate::hosts::parse_hosts("a:2,b:2,c:2").expect("these are hosts");
     let spec = JobSpec {
-        ranks: 6,
         hosts,
-        arity: 1,
-        ..JobSpec::new("agent", "program")
+        ..JobSpec::new(
+            AgentStart {
+                arity: 1,
+                ..AgentStart::new("agent")
+            },
+            Segment {
+                ranks: 6,
+                ..Segment::new("program")
+            },
+        )
     };
     let around = Surroundings {
         job: JobId([0; 16]),

@@ -5,9 +5,10 @@ use std::ffi::{OsStr, OsString};
 use serde::{Deserialize, Serialize};
 
 /// Which variables of the launcher's environment the ranks of a program get.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Inherited {
     /// All but those by which an outer job tells the launcher who it is.
+    #[default]
     All,
     /// Those with these names, if they are set.
     Only(Vec<OsString>),

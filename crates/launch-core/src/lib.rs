@@ -40,8 +40,9 @@ mod verdict;
 pub use event::{JobEvent, OutputStream};
 pub use inherited::{Inherited, RankNetwork};
 pub use job::{
-    Injection, JobSpec, OnFailure, OnStopped, RespawnPolicy, Segment, Singleton, Stall, StartMethod,
-    StdinSource, UniverseSize,
+    AgentStart, Injection, JobEnvironment, JobNetwork, JobSpec, OnFailure, OnStopped, PmiOptions, Reactions,
+    RespawnPolicy, Segment, Singleton, Stall, StallDetection, StartMethod, StdinSource, TimeLimits,
+    UniverseSize,
 };
 pub use lines::{OUTPUT_LINE_SIZE_MAX, WholeLines};
 pub use names::{NAME_SERVER_PORT, NameServerAccess, NameServerKey};

@@ -2,7 +2,7 @@
 //! their programs.
 //!
 //! A job has names of its own, which end with it. With a name server (`ropewalk nameserver`,
-//! [`JobSpec::name_server`](crate::JobSpec::name_server)) its launcher asks that one instead, for all its
+//! [`PmiOptions::name_server`](crate::PmiOptions::name_server)) its launcher asks that one instead, for all its
 //! programs. A name belongs to the job that published it: no other can take it away, and it is gone as soon
 //! as the connection of that job is, so that nobody looks up the port of a job that is over.
 

@@ -56,7 +56,7 @@ impl HostPlan {
     }
 }
 
-/// How ranks are dealt to hosts and cores.
+/// How ranks are dealt to hosts and processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// How many ranks each host takes in one turn, instead of its slots.
@@ -67,6 +67,9 @@ pub struct Placement {
     pub rank_map: Option<RankMap>,
     /// To which processors of its host each rank is bound.
     pub binding: Binding,
+    /// How many graphics processors each rank gets, by `CUDA_VISIBLE_DEVICES`: the first of a host those from
+    /// number 0 on, the next those that follow. With 0 it gets none, with `None` nothing is said.
+    pub gpus_per_rank: Option<u16>,
 }
 
 /// In which order ranks are dealt to hosts. When all slots are taken the first host begins again.

@@ -43,18 +43,8 @@ pub struct Surroundings {
 
 /// The plan for a job.
 pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError> {
-    let first = Segment {
-        program: spec.program.clone(),
-        arguments: spec.arguments.clone(),
-        ranks: spec.ranks,
-        environment: spec.own_environment.clone(),
-        inherited: spec.own_inherited.clone(),
-        working_directory: spec.working_directory.clone(),
-    };
-    let mut segments: Vec<_> = std::iter::once(first).chain(spec.more.iter().cloned()).collect();
-    let size = segments
-        .iter()
-        .fold(0, |size: u32, segment| size.saturating_add(segment.ranks));
+    let mut segments: Vec<_> = spec.segments().cloned().collect();
+    let size = spec.size();
     let mut hosts = place(size, &spec.hosts, &spec.placement, &around.host_name)?;
     // First, so that the launcher itself starts its agent: to an agent elsewhere, `localhost` is another host.
     hosts.sort_by_key(|host| !host.is_local);
@@ -74,7 +64,7 @@ pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError
     let mut inheritable = inheritable_environment(around.environment);
     // What nobody gets need not travel; what programs spawn gets what the job has.
     let own = segments.iter().filter_map(|segment| segment.inherited.as_ref());
-    let wanted: Vec<_> = own.chain([&spec.inherited]).collect();
+    let wanted: Vec<_> = own.chain([&spec.environment.inherited]).collect();
     inheritable.retain(|(name, _)| wanted.iter().any(|inherited| inherited.includes(name)));
     // Any number that ports have and that two jobs at once probably do not share.
     let number = u16::from_le_bytes([around.job.0[0], around.job.0[1]]);
@@ -84,35 +74,36 @@ pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError
         hosts,
         segments,
         inheritable,
-        inherited: spec.inherited.clone(),
-        environment: spec.environment.clone(),
-        arity: spec.arity,
-        detect: spec.detect,
+        inherited: spec.environment.inherited.clone(),
+        environment: spec.environment.variables.clone(),
+        arity: spec.agents.arity,
+        detect: spec.time_limits.detect,
         start_timeout: spec
+            .time_limits
             .start_timeout
-            .unwrap_or(spec.detect.saturating_mul(START_PATIENCE)),
-        method: spec.method.clone(),
-        agent: spec.agent.clone().into_os_string(),
-        interface: spec.interface,
-        encrypt: spec.encrypt,
-        respawns: matches!(spec.on_failure, OnFailure::Respawn(_)),
-        continues: !spec.on_failure.ends_job(),
-        universe_size: match spec.universe {
+            .unwrap_or(spec.time_limits.detect.saturating_mul(START_PATIENCE)),
+        method: spec.agents.method.clone(),
+        agent: spec.agents.executable.clone(),
+        interface: spec.network.interface,
+        encrypt: spec.network.encrypt,
+        respawns: matches!(spec.reactions.on_failure, OnFailure::Respawn(_)),
+        continues: !spec.reactions.on_failure.ends_job(),
+        universe_size: match spec.pmi.universe {
             UniverseSize::Unknown => None,
             UniverseSize::Slots if spec.hosts.is_empty() => Some(around.processors),
             UniverseSize::Slots => Some(total_slots(&spec.hosts)),
             UniverseSize::Ranks(size) => Some(size),
         },
-        stall: spec.stall,
-        stall_counts_cpu: spec.stall_counts_cpu,
+        stall: spec.reactions.stall.limit,
+        stall_counts_cpu: spec.reactions.stall.counts_cpu,
         stdin: spec.stdin,
-        singleton: spec.singleton,
-        shares_names: spec.name_server.is_some(),
+        singleton: spec.pmi.singleton,
+        shares_names: spec.pmi.name_server.is_some(),
         binding: spec.placement.binding.clone(),
-        rank_network: spec.rank_network.clone(),
-        gpus_per_rank: spec.gpus_per_rank,
+        rank_network: spec.network.rank_network.clone(),
+        gpus_per_rank: spec.placement.gpus_per_rank,
         master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
-        pmi_choice: spec.pmi,
+        pmi_choice: spec.pmi.protocol,
     })
 }
 
@@ -322,7 +313,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{hosts::parse_hosts, inherited::Inherited, placement::RankRun};
+    use crate::{hosts::parse_hosts, inherited::Inherited, job::JobEnvironment, placement::RankRun};
 
     fn around() -> Surroundings {
         Surroundings {
@@ -334,24 +325,32 @@ mod tests {
         }
     }
 
+    /// So many ranks of a program.
+    fn ranks(ranks: u32) -> Segment {
+        Segment {
+            ranks,
+            ..Segment::new("program")
+        }
+    }
+
     /// Programs of one job get their ranks one after the other; on other hosts they start where the launcher is.
     #[test]
     fn segments_share_the_ranks() {
-        let second = Segment {
-            program: "second".into(),
-            arguments: vec![],
-            ranks: 3,
-            environment: vec![],
-            inherited: None,
-            working_directory: Some("/there".into()),
-        };
-        let spec = JobSpec {
+        let first = Segment {
             ranks: 2,
+            ..Segment::new("first")
+        };
+        let second = Segment {
+            ranks: 3,
+            working_directory: Some("/there".into()),
+            ..Segment::new("second")
+        };
+        let mut spec = JobSpec {
             more: vec![second],
             hosts: parse_hosts("a:4,b").unwrap(),
-            universe: UniverseSize::Slots,
-            ..JobSpec::new("agent", "first")
+            ..JobSpec::new("agent", first)
         };
+        spec.pmi.universe = UniverseSize::Slots;
         let plan = plan(&spec, around()).unwrap();
         let group = plan.first_group();
         let programs: Vec<_> = (0..6)
@@ -394,9 +393,8 @@ mod tests {
     #[test]
     fn the_own_host_is_started_by_the_launcher() {
         let spec = JobSpec {
-            ranks: 3,
             hosts: parse_hosts("a,b,localhost").unwrap(),
-            ..JobSpec::new("agent", "program")
+            ..JobSpec::new("agent", ranks(3))
         };
         let plan = plan(&spec, around()).unwrap();
         let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
@@ -413,9 +411,8 @@ mod tests {
     #[test]
     fn ranks_are_told_what_hydra_tells() {
         let spec = JobSpec {
-            ranks: 3,
             hosts: parse_hosts("user@a:2,b").unwrap(),
-            ..JobSpec::new("agent", "program")
+            ..JobSpec::new("agent", ranks(3))
         };
         let plan = plan(&spec, around()).unwrap();
         let of_mpi = |group: &GroupPlan, rank| {
@@ -454,22 +451,20 @@ mod tests {
         let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         let only = |name: &str| Some(Inherited::Only(vec![name.into()]));
         let segment = |inherited, environment| Segment {
-            program: "more".into(),
-            arguments: vec![],
-            ranks: 1,
             environment,
             inherited,
-            working_directory: None,
+            ..Segment::new("program")
         };
         let spec = JobSpec {
-            inherited: Inherited::Only(vec!["A".into(), "B".into()]),
-            own_inherited: only("C"),
-            environment: vec![pair("B", "set")],
+            environment: JobEnvironment {
+                inherited: Inherited::Only(vec!["A".into(), "B".into()]),
+                variables: vec![pair("B", "set")],
+            },
             more: vec![
                 segment(None, vec![pair("A", "own")]),
                 segment(Some(Inherited::Only(vec![])), vec![]),
             ],
-            ..JobSpec::new("agent", "program")
+            ..JobSpec::new("agent", segment(only("C"), vec![]))
         };
         let environment = ["A", "B", "C", "D", "PMI_RANK"].map(|name| pair(name, "inherited"));
         let around = Surroundings {
@@ -502,11 +497,9 @@ mod tests {
     #[test]
     fn ranks_are_told_of_network_and_graphics() {
         let told = |rank_network: RankNetwork, gpus_per_rank| {
-            let spec = JobSpec {
-                rank_network,
-                gpus_per_rank,
-                ..JobSpec::new("agent", "program")
-            };
+            let mut spec = JobSpec::new("agent", "program");
+            spec.network.rank_network = rank_network;
+            spec.placement.gpus_per_rank = gpus_per_rank;
             let plan = plan(&spec, around()).unwrap();
             let variables = plan.rank_variables(&plan.first_group(), HostId(0), Rank(0), 1, 2);
             let told = variables
@@ -536,27 +529,26 @@ mod tests {
     /// spawned process alone no "`(vector,0)`-like value .. 4.0.2 client rejects that, so do not send it".
     #[test]
     fn mappings_are_those_that_were_seen() {
-        for (hosts, ranks, ranks_per_host, mapping) in [
+        for (hosts, size, ranks_per_host, mapping) in [
             ("h1:2,h2:1,h3:3", 6, None, "(vector,(0,1,2),(1,1,1),(2,1,3))"),
             ("h1,h2", 4, Some(2), "(vector,(0,2,2))"),
             ("h1:2,h2:2,h3:1", 5, None, "(vector,(0,2,2),(2,1,1))"),
             ("h1:2", 2, None, "(vector,(0,1,2))"),
         ] {
             let mut spec = JobSpec {
-                ranks,
                 hosts: parse_hosts(hosts).unwrap(),
-                ..JobSpec::new("agent", "program")
+                ..JobSpec::new("agent", ranks(size))
             };
             spec.placement.ranks_per_host = ranks_per_host;
             let group = plan(&spec, around()).unwrap().first_group();
             assert_eq!(group.process_mapping().to_string(), mapping, "{hosts}");
             let run = RankRun {
-                first: Rank(ranks),
+                first: Rank(size),
                 count: 1,
             };
             let alone = GroupPlan {
                 id: 1,
-                first: Rank(ranks),
+                first: Rank(size),
                 size: 1,
                 runs: vec![vec![], vec![run]],
                 ..group

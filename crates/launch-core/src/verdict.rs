@@ -61,7 +61,7 @@ pub enum Ending {
     Failed,
     /// This signal to the launcher ended it.
     Interrupted(i32),
-    /// No rank made progress any more ([`JobSpec::stall`](crate::JobSpec::stall)).
+    /// No rank made progress any more ([`Reactions::stall`](crate::Reactions::stall)).
     Stalled {
         /// For how long.
         after: Duration,

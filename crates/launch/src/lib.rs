@@ -10,9 +10,10 @@ mod driver;
 
 pub use driver::{LaunchError, Launcher, Layout, NameServer, agent_main, interface_addresses, is_own_host};
 pub use ropewalk_launch_core::{
-    Binding, BindingSyntaxError, CacheKind, DealOrder, Ending, Failure, FailureKind, Inherited, Injection,
-    JobEvent, JobSpec, MemoryShortage, NAME_SERVER_PORT, NameServerAccess, NameServerKey,
-    OUTPUT_LINE_SIZE_MAX, OnFailure, OnStopped, OutputStream, Part, Parts, Placement, PlacementError,
-    RankMap, RankMapError, RankNetwork, RespawnPolicy, Segment, Singleton, SpawnedAs, Stall, StartMethod,
-    StdinSource, UniverseSize, UserBinding, Verdict, hosts, mpi, restart,
+    AgentStart, Binding, BindingSyntaxError, CacheKind, DealOrder, Ending, Failure, FailureKind, Inherited,
+    Injection, JobEnvironment, JobEvent, JobNetwork, JobSpec, MemoryShortage, NAME_SERVER_PORT,
+    NameServerAccess, NameServerKey, OUTPUT_LINE_SIZE_MAX, OnFailure, OnStopped, OutputStream, Part, Parts,
+    Placement, PlacementError, PmiOptions, RankMap, RankMapError, RankNetwork, Reactions, RespawnPolicy,
+    Segment, Singleton, SpawnedAs, Stall, StallDetection, StartMethod, StdinSource, TimeLimits, UniverseSize,
+    UserBinding, Verdict, hosts, mpi, restart,
 };

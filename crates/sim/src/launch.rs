@@ -339,7 +339,7 @@ impl<'a> Job<'a> {
     fn begin(&mut self, id: NodeId) {
         let mind = match id.host() {
             None => {
-                let supervisor = Supervisor::new(&self.plan, self.setting.spec.on_failure, None);
+                let supervisor = Supervisor::new(&self.plan, self.setting.spec.reactions.on_failure, None);
                 Mind::Launcher(Box::new(supervisor))
             }
             Some(host) => {

@@ -21,7 +21,7 @@ const HEAD_SIZE_MAX: u64 = 64;
 fn fences(hosts: u32, ranks_per_host: u32, arity: u32, on_failure: OnFailure) -> Fences {
     let drawn = Setting::drawn(hosts.into(), on_failure, Faults::default());
     let mut setting = Setting::start(hosts, hosts * ranks_per_host, arity, drawn.costs);
-    setting.spec.on_failure = on_failure;
+    setting.spec.reactions.on_failure = on_failure;
     setting.programs = Programs::Fences {
         fences: FENCES as u32,
         value: VALUE_SIZE,

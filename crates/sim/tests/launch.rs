@@ -227,10 +227,10 @@ fn a_tree_beats_a_star() {
 #[test]
 fn a_hang_is_seen() {
     let mut setting = Setting::drawn(1, OnFailure::Abort, Faults::default());
-    setting.spec.ranks = 2;
+    setting.spec.first.ranks = 2;
     setting.programs = Programs::Fences { fences: 3, value: 1 };
     setting.faults.forgets_after = Some(1);
-    setting.spec.arity = 1;
+    setting.spec.agents.arity = 1;
     let violation = run(&setting);
     assert!(
         matches!(

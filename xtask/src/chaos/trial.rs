@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::Context;
-use ropewalk_launch::{JobEvent, JobSpec, Launcher, OnFailure, OnStopped, hosts::parse_hosts};
+use ropewalk_launch::{JobEvent, JobSpec, Launcher, OnFailure, OnStopped, Segment, hosts::parse_hosts};
 use ropewalk_names::Rank;
 use rustix::{
     process::{Pid, Signal, kill_process},
@@ -258,22 +258,25 @@ impl<'a> Trial<'a> {
             fs::write(&program, script)?;
             fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
         }
-        let mut spec = JobSpec {
+        let program = Segment {
             arguments,
             ranks: self.layout.ranks,
             environment: vec![("CHAOS_SOCKET".into(), folder.path().join("moments").into())],
-            on_failure: OnFailure::Continue,
-            detect: self.detect,
+            ..Segment::new(program)
+        };
+        let mut spec = JobSpec {
+            reactions: OnFailure::Continue.into(),
             ..JobSpec::new(agent, program)
         };
+        spec.time_limits.detect = self.detect;
         if self.kills_stopped {
-            spec.on_stopped = OnStopped::Fail;
+            spec.reactions.on_stopped = OnStopped::Fail;
         }
         if let Some(network) = self.network {
             let slots = self.layout.slots();
             let hosts = (1..=self.layout.hosts).map(|host| format!("{}:{slots}", network.address(host)));
             spec.hosts = parse_hosts(&hosts.collect::<Vec<_>>().join(","))?;
-            spec.method = network.method();
+            spec.agents.method = network.method();
         }
         Ok(spec)
     }

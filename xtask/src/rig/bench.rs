@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use ropewalk_launch::{Ending, JobEvent, JobSpec, Launcher, hosts::parse_hosts};
+use ropewalk_launch::{Ending, JobEvent, JobSpec, Launcher, Segment, hosts::parse_hosts};
 use serde_json::json;
 
 use super::{
@@ -277,10 +277,13 @@ fn ours(network: &Network, options: &Options, words: &[String], built: &Path) ->
     job(
         network,
         options,
-        JobSpec {
-            arguments: words.map(Into::into).collect(),
-            ..JobSpec::new(built.join("ropewalk"), built.join("reduce-vs-mpi"))
-        },
+        JobSpec::new(
+            built.join("ropewalk"),
+            Segment {
+                arguments: words.map(Into::into).collect(),
+                ..Segment::new(built.join("reduce-vs-mpi"))
+            },
+        ),
     )
 }
 
@@ -297,25 +300,25 @@ fn gloo(
     job(
         network,
         options,
-        JobSpec {
-            arguments: [script.into()].into_iter().chain(words).collect(),
-            environment: vec![("GLOO_SOCKET_IFNAME".into(), "eth0".into())],
-            ..JobSpec::new(built.join("ropewalk"), python.to_owned())
-        },
+        JobSpec::new(
+            built.join("ropewalk"),
+            Segment {
+                arguments: [script.into()].into_iter().chain(words).collect(),
+                environment: vec![("GLOO_SOCKET_IFNAME".into(), "eth0".into())],
+                ..Segment::new(python)
+            },
+        ),
     )
 }
 
 /// Runs a job on all hosts, with the sizes after its other arguments.
 fn job(network: &Network, options: &Options, mut spec: JobSpec) -> anyhow::Result<String> {
-    spec.arguments.extend(options.sizes().map(Into::into));
+    spec.first.arguments.extend(options.sizes().map(Into::into));
     let hosts = network.hosts_with_ranks(options.ranks_per_host);
-    let spec = JobSpec {
-        ranks: u32::from(network.hosts()) * u32::from(options.ranks_per_host),
-        hosts: parse_hosts(&hosts)?,
-        method: network.method(),
-        timeout: Some(JOB_TIME_MAX),
-        ..spec
-    };
+    spec.first.ranks = u32::from(network.hosts()) * u32::from(options.ranks_per_host);
+    spec.hosts = parse_hosts(&hosts)?;
+    spec.agents.method = network.method();
+    spec.time_limits.timeout = Some(JOB_TIME_MAX);
     within(&network.namespace(0), move || {
         let deadline = Instant::now() + 2 * JOB_TIME_MAX;
         let mut launcher = Launcher::start(spec)?;

@@ -19,28 +19,29 @@ use ropewalk_checkpoint_core::{
     partner::{PartnerOrders, Ready, Said},
 };
 use ropewalk_launch::{
-    Ending, FailureKind, JobEvent, JobSpec, LaunchError, Launcher, Layout, OnFailure, OutputStream,
-    Placement, Verdict,
+    Ending, FailureKind, JobEvent, JobNetwork, JobSpec, LaunchError, Launcher, Layout, OnFailure,
+    OutputStream, Placement, Segment, TimeLimits, Verdict,
     hosts::{HostError, HostSlots},
 };
 use thiserror::Error;
 
 #[cfg(doc)]
-use super::process::partner_main;
+use {super::process::partner_main, ropewalk_launch::AgentStart};
+
 use crate::{Decided, StoreOptions, Supervisor, SupervisorError, Variables};
 
 /// The processes beside a job that copy its checkpoints, one on each of its hosts; they end when this is dropped.
 ///
 /// Each host has a directory of its own under the name that the [`Supervisor`] has. The executable of the job's agents
-/// ([`JobSpec::agent`]) is run as `<agent> partner <arguments>` too, and must call [`partner_main`] with the arguments
-/// then. The command `ropewalk` does; a program may be its own agent and partner:
+/// ([`AgentStart::executable`]) is run as `<agent> partner <arguments>` too, and must call [`partner_main`] with the
+/// arguments then. The command `ropewalk` does; a program may be its own agent and partner:
 ///
 /// ```no_run
 /// use std::{env, error::Error, path::Path, process::ExitCode, time::Instant};
 ///
 /// use ropewalk_checkpoint::{Partners, SupervisionOptions, Supervisor, attempt_end, partner_main};
 /// use ropewalk_launch::{
-///     JobEvent, JobSpec, Launcher, OnFailure, agent_main,
+///     JobEvent, JobSpec, Launcher, OnFailure, Segment, agent_main,
 ///     hosts::HostSlots,
 ///     restart::{Attempt, BetweenAttempts, Progress, Refusal, RestartPolicy},
 /// };
@@ -58,10 +59,9 @@ use crate::{Decided, StoreOptions, Supervisor, SupervisorError, Variables};
 ///     let partners = Partners::new(supervisor.clone(), |text| eprintln!("{text}"));
 ///     let journals = partners.journals();
 ///     let spec = JobSpec {
-///         ranks: 8,
 ///         hosts: vec![HostSlots::new("node1", 4)?, HostSlots::new("node2", 4)?, HostSlots::new("node3", 4)?],
-///         on_failure: OnFailure::Restart(RestartPolicy::default()),
-///         ..JobSpec::new(env::current_exe()?, "./solver")
+///         reactions: OnFailure::Restart(RestartPolicy::default()).into(),
+///         ..JobSpec::new(env::current_exe()?, Segment { ranks: 8, ..Segment::new("./solver") })
 ///     };
 ///     let mut launcher = Launcher::start_with(spec, Saving { supervisor: supervisor.clone(), partners })?;
 ///     while let Some(event) = launcher.next_event(None)? {
@@ -88,7 +88,7 @@ use crate::{Decided, StoreOptions, Supervisor, SupervisorError, Variables};
 ///         let agreed = self.partners.prepare(start, spec)?;
 ///         variables.extend(agreed.variables);
 ///         variables.extend(self.supervisor.start(agreed.from, agreed.quarantined)?);
-///         spec.environment.extend(variables.into_iter().map(|(name, value)| (name.into(), value)));
+///         spec.environment.variables.extend(variables.into_iter().map(|(name, value)| (name.into(), value)));
 ///         Ok(())
 ///     }
 ///
@@ -287,25 +287,32 @@ impl Partners {
             host_of_rank: layout.host_of_rank.clone(),
         };
         let too_many = |_| PartnersError::TooManyHosts { hosts: hosts.len() };
-        Ok(JobSpec {
+        let partners = Segment {
             arguments: ["partner".into()]
                 .into_iter()
                 .chain(orders.to_arguments())
                 .collect(),
             ranks: u32::try_from(hosts.len()).map_err(too_many)?,
+            ..Segment::new(spec.agents.executable.clone())
+        };
+        Ok(JobSpec {
             hosts,
             placement: Placement {
                 ranks_per_host: Some(1),
                 ..Placement::default()
             },
-            method: spec.method.clone(),
-            interface: spec.interface,
-            encrypt: spec.encrypt,
-            arity: spec.arity,
-            detect: spec.detect,
-            start_timeout: spec.start_timeout,
-            on_failure: OnFailure::Continue,
-            ..JobSpec::new(&spec.agent, spec.agent.clone())
+            network: JobNetwork {
+                interface: spec.network.interface,
+                encrypt: spec.network.encrypt,
+                ..JobNetwork::default()
+            },
+            time_limits: TimeLimits {
+                detect: spec.time_limits.detect,
+                start_timeout: spec.time_limits.start_timeout,
+                ..TimeLimits::default()
+            },
+            reactions: OnFailure::Continue.into(),
+            ..JobSpec::new(spec.agents.clone(), partners)
         })
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use ropewalk_bench::output::print;
-use ropewalk_launch::{JobEvent, JobSpec, Launcher, OutputStream, StdinSource, hosts::total_slots};
+use ropewalk_launch::{JobEvent, JobSpec, Launcher, OutputStream, Segment, StdinSource, hosts::total_slots};
 
 use super::{
     beside::{self, Latencies},
@@ -109,10 +109,14 @@ fn measure(
     beside: Option<&Latencies>,
 ) -> anyhow::Result<Vec<Row>> {
     let executable = env::current_exe().context("cannot find the ropewalk executable")?;
-    let mut launcher = Launcher::start(JobSpec {
+    let workers = Segment {
         program: executable.into(),
         arguments: vec!["bench-reduce-worker".into(), serde_json::to_string(task)?.into()],
         ranks,
+        ..spec.first
+    };
+    let mut launcher = Launcher::start(JobSpec {
+        first: workers,
         stdin: StdinSource::Null,
         ..spec
     })?;

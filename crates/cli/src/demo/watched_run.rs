@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use indicatif::MultiProgress;
 use ropewalk_fabric::{Progress, TraceEvent};
-use ropewalk_launch::{JobEvent, JobSpec, Launcher, OnFailure, OutputStream};
+use ropewalk_launch::{JobEvent, JobSpec, Launcher, OnFailure, OutputStream, Segment};
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 
@@ -70,15 +70,18 @@ pub(super) fn watch(
     victims: Vec<u32>,
 ) -> anyhow::Result<WatchedRun> {
     let agent = env::current_exe().context("cannot find my own executable")?;
-    let spec = JobSpec {
+    let program = Segment {
         arguments: Application::worker_words(survey, out),
         ranks: workers,
         environment: vec![("ROPEWALK_TRACE".into(), "1".into())],
-        on_failure: OnFailure::Continue,
-        timeout: Some(TIME_MAX),
-        forward_signals: true,
-        ..JobSpec::new(agent, &application.path)
+        ..Segment::new(&application.path)
     };
+    let mut spec = JobSpec {
+        reactions: OnFailure::Continue.into(),
+        forward_signals: true,
+        ..JobSpec::new(agent, program)
+    };
+    spec.time_limits.timeout = Some(TIME_MAX);
     let start = Instant::now();
     let mut launcher = Launcher::start(spec)?;
     let mut seen = Seen {

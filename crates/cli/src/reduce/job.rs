@@ -4,8 +4,8 @@ use std::{num::NonZeroU32, path::PathBuf, process::ExitCode, thread::available_p
 
 use anyhow::{Context, anyhow, bail};
 use ropewalk_launch::{
-    DealOrder, Ending, Failure, FailureKind, JobSpec, Launcher, OnFailure, OnStopped, Placement, StdinSource,
-    Verdict, hosts::total_slots,
+    DealOrder, Ending, Failure, FailureKind, JobSpec, Launcher, OnFailure, OnStopped, StdinSource, Verdict,
+    hosts::total_slots,
 };
 use ropewalk_reduce::Sources;
 
@@ -120,27 +120,23 @@ impl Reduction {
             self.operator,
             kind,
             !self.spec.hosts.is_empty(),
-            self.spec.detect,
+            self.spec.time_limits.detect,
             &self.inputs,
             Content::of(&self.output)?,
         );
         task.give().context("cannot hand the task to the processes")?;
-        let mut launcher = Launcher::start(JobSpec {
-            program: executable.into(),
-            arguments: vec!["reduce-worker".into()],
-            ranks: self.ranks(),
-            // The reduction survives those that are lost.
-            on_failure: OnFailure::Continue,
-            on_stopped: OnStopped::Fail,
-            stdin: StdinSource::InheritAll,
-            placement: Placement {
-                // A host may have files that no other has.
-                order: DealOrder::ByNode,
-                ..self.spec.placement.clone()
-            },
-            ..self.spec.clone()
-        })?;
-        Watch::new(&self.output, self.spec.detect).follow(&mut launcher)
+        let mut spec = self.spec.clone();
+        spec.first.program = executable.into();
+        spec.first.arguments = vec!["reduce-worker".into()];
+        spec.first.ranks = self.ranks();
+        // The reduction survives those that are lost.
+        spec.reactions.on_failure = OnFailure::Continue;
+        spec.reactions.on_stopped = OnStopped::Fail;
+        spec.stdin = StdinSource::InheritAll;
+        // A host may have files that no other has.
+        spec.placement.order = DealOrder::ByNode;
+        let mut launcher = Launcher::start(spec)?;
+        Watch::new(&self.output, self.spec.time_limits.detect).follow(&mut launcher)
     }
 
     /// How many processes there are.

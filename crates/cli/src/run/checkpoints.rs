@@ -117,9 +117,7 @@ impl Checkpoints {
                 (agreed.from, agreed.quarantined)
             }
             None => {
-                let more = spec.more.iter().map(|segment| segment.ranks);
-                let ranks = more.fold(spec.ranks, u32::saturating_add);
-                let found = self.restored(number, start, ranks)?;
+                let found = self.restored(number, start, spec.size())?;
                 (found.from, found.quarantined.len() as u64)
             }
         };
@@ -131,7 +129,7 @@ impl Checkpoints {
         let quarantined = if from.is_some() { quarantined } else { 0 };
         set.extend(self.supervisor.start(from, quarantined)?);
         let set = set.into_iter().map(|(name, value)| (name.into(), value));
-        spec.environment.extend(set);
+        spec.environment.variables.extend(set);
         Ok(())
     }
 }

@@ -141,8 +141,8 @@ pub(crate) fn fuzz_command_line(bytes: &[u8]) {
     };
     if let Ok(Command::Run(request)) = parse(words, &around) {
         let spec = &request.spec;
-        assert!(!spec.program.is_empty() && spec.more.iter().all(|more| !more.program.is_empty()));
-        assert!(!spec.detect.is_zero());
+        assert!(spec.segments().all(|segment| !segment.program.is_empty()));
+        assert!(!spec.time_limits.detect.is_zero());
     }
 }
 
@@ -169,12 +169,9 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     for notice in notices.iter().filter(|_| verbose) {
         say(notice);
     }
-    let ranks = spec
-        .more
-        .iter()
-        .fold(spec.ranks, |sum, more| sum.saturating_add(more.ranks));
+    let ranks = spec.size();
     if checkpoints.is_some() {
-        spec.allocation = allocation::time_left();
+        spec.time_limits.allocation = allocation::time_left();
     }
     let progress = Progress::new(&spec, log_json || verbose);
     let observer = Observer::start(metrics, report, &spec)?;

@@ -67,7 +67,7 @@ impl Observer {
         // Hours later it would be too late to say that it cannot be.
         let report = report.as_deref().map(OutputFile::prepare).transpose();
         let report = report.context(REFUSED)?;
-        let words = std::iter::once(&spec.program).chain(&spec.arguments);
+        let words = std::iter::once(&spec.first.program).chain(&spec.first.arguments);
         let command: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
         Ok(Self {
             record: Some(record),

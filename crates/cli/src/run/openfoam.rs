@@ -39,14 +39,19 @@ impl CaseKeeper {
         if !spec.more.is_empty() {
             bail!("--adapter openfoam is for one program, not for several in one job");
         }
-        let is_parallel = spec.arguments.iter().any(|argument| argument == "-parallel");
-        if !is_parallel && spec.ranks > 1 {
+        let is_parallel = spec
+            .first
+            .arguments
+            .iter()
+            .any(|argument| argument == "-parallel");
+        if !is_parallel && spec.first.ranks > 1 {
             bail!(
                 "{} ranks would all compute the same case: add -parallel to the solver's arguments, or leave out -n",
-                spec.ranks
+                spec.first.ranks
             );
         }
         if spec
+            .first
             .arguments
             .iter()
             .any(|argument| argument == "-noFunctionObjects")
@@ -60,7 +65,7 @@ impl CaseKeeper {
             .canonicalize()
             .with_context(|| format!("cannot find {}", told.directory.display()))?;
         let options = CaseOptions {
-            parallel: is_parallel.then_some(spec.ranks),
+            parallel: is_parallel.then_some(spec.first.ranks),
             directory: Some(directory),
             // A guess comes with the environment.
             mtbf: match told.mtbf {
@@ -87,7 +92,11 @@ impl CaseKeeper {
 impl BetweenAttempts for CaseKeeper {
     fn prepare(&mut self, number: u32, last: Option<&Attempt>, spec: &mut JobSpec) -> Result<(), Refusal> {
         self.checkpoints.prepare(number, last, spec)?;
-        let start = spec.environment.iter().find(|(name, _)| name == START_VARIABLE);
+        let start = spec
+            .environment
+            .variables
+            .iter()
+            .find(|(name, _)| name == START_VARIABLE);
         // The start is one, and counted once.
         self.options.start = start.and_then(|(_, start)| start.to_str()?.parse().ok());
         let prepared = Case::open(&self.root, self.options.clone()).and_then(|case| case.prepare())?;
@@ -103,10 +112,10 @@ impl BetweenAttempts for CaseKeeper {
         say(&format!("the case begins at time {}", prepared.begin.name()));
         if is_crowded(spec) && !is_set(spec, YIELD) {
             // Ranks that wait for each other must not keep each other from running.
-            spec.environment.push((YIELD.into(), "1".into()));
+            spec.environment.variables.push((YIELD.into(), "1".into()));
         }
         for (name, value) in prepared.environment {
-            spec.environment.push((name.into(), value.into()));
+            spec.environment.variables.push((name.into(), value.into()));
         }
         Ok(())
     }
@@ -122,12 +131,12 @@ fn is_crowded(spec: &JobSpec) -> bool {
         [] => thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64),
         hosts => hosts.iter().map(|host| u64::from(host.slots)).sum(),
     };
-    u64::from(spec.ranks) > room
+    u64::from(spec.first.ranks) > room
 }
 
 /// Returns true if somebody has set a variable of the ranks. Such a value is not overruled.
 fn is_set(spec: &JobSpec, name: &str) -> bool {
-    env::var_os(name).is_some() || spec.environment.iter().any(|(set, _)| set == name)
+    env::var_os(name).is_some() || spec.environment.variables.iter().any(|(set, _)| set == name)
 }
 
 /// The variable that makes Open MPI give way while a message is awaited.
@@ -135,11 +144,11 @@ const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
 
 /// The folder of the case: the one after `-case`, or where the job runs.
 pub(super) fn folder(spec: &JobSpec) -> anyhow::Result<PathBuf> {
-    let working = match &spec.working_directory {
+    let working = match &spec.first.working_directory {
         Some(directory) => directory.clone(),
         None => env::current_dir().context("cannot find the working directory")?,
     };
-    let words = &spec.arguments;
+    let words = &spec.first.arguments;
     let given = words.iter().position(|word| word == OsStr::new("-case"));
     let given = given.and_then(|at| words.get(at + 1)).map(Path::new);
     Ok(given.map_or(working.clone(), |case| working.join(case)))

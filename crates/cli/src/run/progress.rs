@@ -49,13 +49,12 @@ impl Progress {
     pub(super) fn new(spec: &JobSpec, tells_events: bool) -> Self {
         let began = Instant::now();
         let is_dumb = env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
-        let more = spec.more.iter().map(|segment| segment.ranks);
         Self {
             is_wanted: io::stderr().is_terminal() && !is_dumb && !tells_events,
             began,
             next: began + Self::FIRST,
             counts: Counts {
-                ranks: more.fold(spec.ranks, u32::saturating_add),
+                ranks: spec.size(),
                 ..Counts::default()
             },
         }

@@ -131,16 +131,19 @@ mod tests {
 
     use super::*;
     use crate::{
-        JobSpec,
+        JobSpec, Segment,
         hosts::parse_hosts,
         plan::{Surroundings, plan},
     };
 
     fn namespace(hosts: &str, host: u32) -> Namespace {
-        let spec = JobSpec {
+        let program = Segment {
             ranks: 3,
+            ..Segment::new("program")
+        };
+        let spec = JobSpec {
             hosts: parse_hosts(hosts).unwrap(),
-            ..JobSpec::new("agent", "program")
+            ..JobSpec::new("agent", program)
         };
         let around = Surroundings {
             job: JobId([1; 16]),

@@ -9,7 +9,7 @@ use ropewalk_pmi as pmi;
 use super::{groups::Asker, *};
 use crate::{
     hosts::parse_hosts,
-    job::JobSpec,
+    job::{JobSpec, Segment},
     plan::{self, Surroundings},
     protocol::{Report, StartError, StartErrorKind, Up},
     tree::NodeId,
@@ -20,11 +20,14 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 const GRACE: Duration = JobSpec::GRACE;
 
 pub(super) fn supervisor_of(hosts: &str, on_failure: OnFailure) -> Supervisor {
-    let spec = JobSpec {
+    let program = Segment {
         ranks: 2,
+        ..Segment::new("program")
+    };
+    let spec = JobSpec {
         hosts: parse_hosts(hosts).unwrap(),
-        on_failure,
-        ..JobSpec::new("agent", "program")
+        reactions: on_failure.into(),
+        ..JobSpec::new("agent", program)
     };
     let around = Surroundings {
         job: JobId([0; 16]),

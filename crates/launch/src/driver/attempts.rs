@@ -88,7 +88,7 @@ impl Attempts {
         between: Box<dyn BetweenAttempts>,
         deliveries: deliveries::Sender,
     ) -> Self {
-        let restarts = match spec.on_failure {
+        let restarts = match spec.reactions.on_failure {
             OnFailure::Restart(policy) => Some(Restarts::new(policy)),
             _ => None,
         };
@@ -107,16 +107,13 @@ impl Attempts {
         let mut spec = self.spec.clone();
         if self.restarts.is_some() {
             let variable = (ATTEMPT_VARIABLE.into(), number.to_string().into());
-            spec.environment.push(variable);
+            spec.environment.variables.push(variable);
         }
         let last = self.restarts.as_ref().and_then(Restarts::last);
         let refused = |source| LaunchError::Refused { source };
         self.between.prepare(number, last, &mut spec).map_err(refused)?;
-        let ranks = spec
-            .more
-            .iter()
-            .fold(spec.ranks, |sum, more| sum.saturating_add(more.ranks));
-        let has_empty = spec.ranks == 0 || spec.more.iter().any(|segment| segment.ranks == 0);
+        let ranks = spec.size();
+        let has_empty = spec.segments().any(|segment| segment.ranks == 0);
         if has_empty || !(1..=JobSpec::RANKS_MAX).contains(&ranks) {
             return Err(LaunchError::Ranks { ranks });
         }
@@ -140,7 +137,10 @@ impl Attempts {
             },
             plan,
             endpoint: None,
-            limit: spec.timeout.map(|timeout| timeout.saturating_sub(self.used())),
+            limit: spec
+                .time_limits
+                .timeout
+                .map(|timeout| timeout.saturating_sub(self.used())),
         })
     }
 
@@ -195,7 +195,9 @@ impl Attempts {
                     false => Ok(()),
                 };
             };
-            if let (Ending::TimedOut(limit), Some(whole)) = (&mut verdict.ending, self.spec.timeout) {
+            if let (Ending::TimedOut(limit), Some(whole)) =
+                (&mut verdict.ending, self.spec.time_limits.timeout)
+            {
                 // The attempt had what those before it had left.
                 *limit = whole;
             }
@@ -233,7 +235,12 @@ impl Attempts {
                     };
                 }
             }
-            if let Some(limit) = self.spec.timeout.filter(|&limit| limit <= self.used()) {
+            if let Some(limit) = self
+                .spec
+                .time_limits
+                .timeout
+                .filter(|&limit| limit <= self.used())
+            {
                 break Verdict {
                     ending: Ending::TimedOut(limit),
                     ..Verdict::new(ranks)
@@ -279,11 +286,11 @@ impl Attempts {
             endpoint,
             limit,
         } = prepared;
-        let mut supervisor = Supervisor::new(&plan, self.spec.on_failure, limit);
-        supervisor.set_on_stopped(self.spec.on_stopped);
-        let allocation = self.spec.allocation;
+        let mut supervisor = Supervisor::new(&plan, self.spec.reactions.on_failure, limit);
+        supervisor.set_on_stopped(self.spec.reactions.on_stopped);
+        let allocation = self.spec.time_limits.allocation;
         supervisor.set_notices(
-            self.spec.grace,
+            self.spec.time_limits.grace,
             allocation.map(|left| left.saturating_sub(self.began.elapsed())),
         );
         if let Some(injection) = self.spec.injection {
@@ -291,7 +298,7 @@ impl Attempts {
         }
         let (job, deliveries) = (plan.job, self.deliveries.clone());
         let mut attempt = AttemptRun::new(number, plan, supervisor, deliveries);
-        attempt.names = SharedNames::new(self.spec.name_server.clone());
+        attempt.names = SharedNames::new(self.spec.pmi.name_server.clone());
         let endpoint = endpoint.map_or_else(|| branch::bind(&position), Ok);
         let result = match endpoint {
             Ok(endpoint) => attempt.run(position, endpoint, surface).await,
@@ -322,7 +329,11 @@ impl Attempts {
     }
 
     async fn pause(&self, pause: Duration, surface: &mut Surface) -> Pause {
-        let left = self.spec.timeout.map(|limit| limit.saturating_sub(self.used()));
+        let left = self
+            .spec
+            .time_limits
+            .timeout
+            .map(|limit| limit.saturating_sub(self.used()));
         let until = Instant::now() + left.map_or(pause, |left| left.min(pause));
         loop {
             tokio::select! {
@@ -386,7 +397,7 @@ pub(super) fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
     let around = Surroundings {
         job: JobId(job),
         host_name: own_host_name(),
-        processors: match spec.universe {
+        processors: match spec.pmi.universe {
             UniverseSize::Slots => std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
             // Nobody asks, and to find out means to read half a dozen files of the system.
             _ => 1,

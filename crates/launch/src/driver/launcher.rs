@@ -34,8 +34,9 @@ use super::{
 /// the job at once.
 ///
 /// ```no_run
-/// # use ropewalk_launch::{JobEvent, JobSpec, Launcher};
-/// let spec = JobSpec { ranks: 2, ..JobSpec::new("/usr/bin/ropewalk", "hostname") };
+/// # use ropewalk_launch::{JobEvent, JobSpec, Launcher, Segment};
+/// let program = Segment { ranks: 2, ..Segment::new("hostname") };
+/// let spec = JobSpec::new("/usr/bin/ropewalk", program);
 /// let mut launcher = Launcher::start(spec)?;
 /// while let Some(event) = launcher.next_event(None)? {
 ///     match event {

@@ -60,17 +60,20 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ropewalk_launch_core::hosts::parse_hosts;
+    use ropewalk_launch_core::{Segment, hosts::parse_hosts};
 
     /// Each rank has a host, and a host without ranks is one all the same.
     #[test]
     fn ranks_and_hosts_are_told() {
-        let spec = JobSpec {
+        let program = Segment {
             ranks: 3,
-            hosts: parse_hosts("a:2,b,c,a").unwrap(),
-            interface: Some([127, 0, 0, 1].into()),
-            ..JobSpec::new("agent", "program")
+            ..Segment::new("program")
         };
+        let mut spec = JobSpec {
+            hosts: parse_hosts("a:2,b,c,a").unwrap(),
+            ..JobSpec::new("agent", program)
+        };
+        spec.network.interface = Some([127, 0, 0, 1].into());
         let layout = Layout::of(&spec).unwrap();
         assert_eq!(layout.hosts, ["a", "b", "c"]);
         assert_eq!(layout.host_of_rank, [0, 0, 1]);

@@ -10,7 +10,7 @@ use ropewalk_launch_core::names::{MESSAGE_SIZE_MAX, NAMES, NameTable, identity_o
 
 use super::shared_names::only_tcp;
 
-/// Keeps the names that jobs publish with [`JobSpec::name_server`](crate::JobSpec::name_server), in memory only.
+/// Keeps the names that jobs publish with [`PmiOptions::name_server`](crate::PmiOptions::name_server), in memory only.
 ///
 /// A client has to prove that it has the key before the server listens to it, and all that follows is
 /// encrypted. A name is gone with the connection of the job that published it, and with this server; jobs

@@ -106,7 +106,7 @@ impl Oracle {
         let faults = setting.faults;
         Self {
             plan,
-            on_failure: setting.spec.on_failure,
+            on_failure: setting.spec.reactions.on_failure,
             is_harmless: faults.are_harmless(),
             only_kills: Faults { kills: 0, ..faults }.are_harmless(),
             broken: None,

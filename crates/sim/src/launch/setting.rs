@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use ropewalk_launch_core::{JobSpec, OnFailure, RespawnPolicy, hosts::HostSlots};
+use ropewalk_launch_core::{
+    AgentStart, JobSpec, OnFailure, RespawnPolicy, Segment, TimeLimits, hosts::HostSlots,
+};
 
 use super::Programs;
 use crate::{Dice, Nanos};
@@ -104,11 +106,12 @@ impl Setting {
         let slots = ranks.div_ceil(hosts.max(1)).max(1);
         Self {
             spec: JobSpec {
-                ranks,
                 hosts: (0..hosts).map(|host| named(format!("h{host}"), slots)).collect(),
-                arity,
-                start_timeout: Some(Duration::from_secs(3_000)),
-                ..JobSpec::new("agent", "program")
+                time_limits: TimeLimits {
+                    start_timeout: Some(Duration::from_secs(3_000)),
+                    ..TimeLimits::default()
+                },
+                ..job(ranks, arity)
             },
             programs: Programs::Idle,
             holds_memory: false,
@@ -138,11 +141,9 @@ impl Setting {
         };
         Self {
             spec: JobSpec {
-                ranks: dice.within(1..7) as u32,
                 hosts,
-                arity: dice.within(1..4) as u32,
-                on_failure,
-                ..JobSpec::new("agent", "program")
+                reactions: on_failure.into(),
+                ..job(dice.within(1..7) as u32, dice.within(1..4) as u32)
             },
             programs: Programs::Talkative { spawn: true },
             holds_memory: false,
@@ -165,9 +166,9 @@ impl Setting {
         let mut dice = Dice::new(seed);
         let hosts = dice.within(1..25) as u32;
         let mut setting = Self::drawn(seed, on_failure, faults);
-        setting.spec.ranks = hosts;
+        setting.spec.first.ranks = hosts;
         setting.spec.hosts = (0..hosts).map(|host| named(format!("h{host}"), 1)).collect();
-        setting.spec.arity = dice.within(1..6) as u32;
+        setting.spec.agents.arity = dice.within(1..6) as u32;
         setting.programs = Programs::Writing;
         // Connections that break are simulated byte for byte.
         setting.faults.cuts = 0;
@@ -202,6 +203,19 @@ impl Setting {
     pub(super) fn latency(&self) -> Nanos {
         self.costs.latency.into()
     }
+}
+
+/// A job of so many ranks, and so many agents below each node.
+fn job(ranks: u32, arity: u32) -> JobSpec {
+    let agents = AgentStart {
+        arity,
+        ..AgentStart::new("agent")
+    };
+    let program = Segment {
+        ranks,
+        ..Segment::new("program")
+    };
+    JobSpec::new(agents, program)
 }
 
 fn named(name: String, slots: u32) -> HostSlots {

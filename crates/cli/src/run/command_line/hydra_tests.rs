@@ -15,15 +15,15 @@ fn batch_systems_give_hosts() {
     let pbs = [("PBS_NODEFILE", "file")];
     let request = parsed("prog", &pbs, "n1\nn1\nn2\n").unwrap();
     assert_eq!(hosts(&request), [("n1", 2), ("n2", 1)]);
-    assert_eq!(request.spec.method, StartMethod::Ssh(vec![]));
-    assert_eq!(request.spec.ranks, 3);
+    assert_eq!(request.spec.agents.method, StartMethod::Ssh(vec![]));
+    assert_eq!(request.spec.first.ranks, 3);
     let request = parsed("-rmk user prog", &pbs, "n1\n").unwrap();
     assert!(hosts(&request).is_empty());
     let lsf = [("LSB_MCPU_HOSTS", "a 4 b 2"), ("LSF_BINDIR", "/lsf")];
     let request = parsed("prog", &lsf, "").unwrap();
     assert_eq!(hosts(&request), [("a", 4), ("b", 2)]);
     assert_eq!(
-        request.spec.method,
+        request.spec.agents.method,
         StartMethod::Command(vec!["/lsf/blaunch".into()])
     );
     let sge = [
@@ -37,7 +37,7 @@ fn batch_systems_give_hosts() {
     assert_eq!(hosts(&request), [("a", 3), ("b", 1)]);
     let words = ["/sge/bin/lx/qrsh", "-inherit", "-V"];
     assert_eq!(
-        request.spec.method,
+        request.spec.agents.method,
         StartMethod::Command(words.map(Into::into).into())
     );
     // An option counts more than the variable, and what is named must be there.
@@ -53,7 +53,7 @@ fn hosts_are_arranged() {
     let arranged = |words: &str| {
         let request = parsed(&format!("{words} -hosts a:2,localhost:1,b:3,c:1 prog"), &[], "").unwrap();
         let names = hosts(&request).into_iter().map(|(name, _)| name.to_owned());
-        (names.collect::<Vec<_>>().join(" "), request.spec.ranks)
+        (names.collect::<Vec<_>>().join(" "), request.spec.first.ranks)
     };
     assert_eq!(arranged("-order-nodes ASCENDING").0, "localhost c a b");
     assert_eq!(arranged("-order-nodes down").0, "b a localhost c");
@@ -70,7 +70,7 @@ fn hosts_are_arranged() {
 fn names_are_told_unless_switched_off() {
     let told = |words: &str, variable: &str| {
         let variables = [("HYDRA_HOSTNAME_PROPAGATION", variable)];
-        parsed(words, &variables, "").map(|request| request.spec.rank_network)
+        parsed(words, &variables, "").map(|request| request.spec.network.rank_network)
     };
     for (words, variable, network) in [
         ("prog", "1", RankNetwork::HostName),
@@ -90,16 +90,19 @@ fn names_are_told_unless_switched_off() {
 fn this_host_is_reached_as_wanted() {
     let spec = |words: &str| parsed(words, &[], "").unwrap().spec;
     let spec_there = spec("-localhost localhost -enable-x -hosts a,b prog");
-    assert_eq!(spec_there.interface, Some(Ipv4Addr::LOCALHOST.into()));
-    assert_eq!(spec_there.method, StartMethod::Ssh(vec!["-X".into()]));
+    assert_eq!(spec_there.network.interface, Some(Ipv4Addr::LOCALHOST.into()));
+    assert_eq!(spec_there.agents.method, StartMethod::Ssh(vec!["-X".into()]));
     assert_eq!(
-        spec("-disable-x prog").method,
+        spec("-disable-x prog").agents.method,
         StartMethod::Ssh(vec!["-x".into()])
     );
     // Alone it need not be reached.
-    assert_eq!(spec("-localhost no.such.host.invalid prog").interface, None);
-    assert_eq!(spec("-gpus-per-proc 2 prog").gpus_per_rank, Some(2));
-    assert_eq!(spec("-gpus-per-proc AUTO prog").gpus_per_rank, None);
+    assert_eq!(
+        spec("-localhost no.such.host.invalid prog").network.interface,
+        None
+    );
+    assert_eq!(spec("-gpus-per-proc 2 prog").placement.gpus_per_rank, Some(2));
+    assert_eq!(spec("-gpus-per-proc AUTO prog").placement.gpus_per_rank, None);
     assert!(parsed("-gpus-per-proc 100000 prog", &[], "").is_err());
 }
 
@@ -108,7 +111,7 @@ fn this_host_is_reached_as_wanted() {
 fn what_tunes_hydra_is_passed_over() {
     let words = "-demux select -topolib hwloc -profile -pmi-port -membind firsttouch prog -x";
     let request = parsed(words, &[("HYDRA_TOPOLIB", "hwloc"), ("HYDRA_DEBUG", "on")], "").unwrap();
-    assert_eq!(request.spec.program, "prog");
+    assert_eq!(request.spec.first.program, "prog");
     assert!(request.output.verbose);
     for name in [
         "-demux select",
@@ -159,11 +162,16 @@ fn a_name_server_has_an_address_and_a_key() {
         ("-nameserver localhost prog", &home[..], "127.0.0.1:6392"),
         (&other, &[], "10.0.0.1:7"),
     ] {
-        let access = parsed(words, variables, "").unwrap().spec.name_server.unwrap();
+        let access = parsed(words, variables, "")
+            .unwrap()
+            .spec
+            .pmi
+            .name_server
+            .unwrap();
         assert_eq!(access.address.to_string(), address);
         assert_eq!(access.key.as_bytes(), key.as_bytes());
     }
-    assert!(parsed("prog", &home, "").unwrap().spec.name_server.is_none());
+    assert!(parsed("prog", &home, "").unwrap().spec.pmi.name_server.is_none());
 }
 
 /// The file that the variable names is read before the command, whose options count more; not if the command names one.
@@ -177,7 +185,7 @@ fn a_file_of_options_is_read_unasked() {
     assert_eq!(request.spec.placement.ranks_per_host, Some(3));
     let request = parsed("-hosts c -genv A command -ppn 1 prog", &variables, file).unwrap();
     assert_eq!(hosts(&request), [("c", 1)]);
-    let last = request.spec.environment.last().unwrap();
+    let last = request.spec.environment.variables.last().unwrap();
     assert_eq!(*last, ("A".into(), "command".into()));
     assert_eq!(request.spec.placement.ranks_per_host, Some(1));
     let home = parsed("prog", &[("HOME", "/home/me")], file).unwrap();
@@ -185,11 +193,11 @@ fn a_file_of_options_is_read_unasked() {
     // Programs stand in one place.
     let request = parsed("-verbose", &variables, "-n 2 a\n-n 3 b\n").unwrap();
     assert_eq!(
-        (request.spec.program.to_str(), request.spec.more.len()),
+        (request.spec.first.program.to_str(), request.spec.more.len()),
         (Some("a"), 1)
     );
     let error = parsed("prog", &variables, "-n 2 a\n").unwrap_err();
     assert!(error.to_string().contains("-configfile"), "{error}");
     let request = parsed("-configfile other", &variables, "-n 2 a\n").unwrap();
-    assert_eq!((request.spec.ranks, request.spec.more.len()), (2, 0));
+    assert_eq!((request.spec.first.ranks, request.spec.more.len()), (2, 0));
 }

@@ -87,7 +87,7 @@ groups! { |to, given|
     }
     "All programs" {
         /// Set a variable; also in two words, NAME VALUE
-        Job "-genv NAME=VALUE" => to.spec.environment.push(given.variable()?);
+        Job "-genv NAME=VALUE" => to.spec.environment.variables.push(given.variable()?);
         /// Pass on all variables of this command [default]
         Job "-genvall" => to.inherited = Some(Inherited::All);
         /// Pass on no variable of this command
@@ -101,14 +101,14 @@ groups! { |to, given|
         Job "-configfile FILE" => to.read_config(&given.path()?)?;
         /// MPI_UNIVERSE_SIZE, how many processes there is room for: N, or the slots of all hosts; infinite does not
         /// set it [default: infinite]
-        Job "-usize N|system|infinite" => to.spec.universe = universe(given)?;
+        Job "-usize N|system|infinite" => to.spec.pmi.universe = universe(given)?;
         /// Serve a process that runs already and waits at this port; MPI_Init of MPICH starts mpiexec so if a program
         /// without a process manager spawns others
         Job "-pmi_args, -pmi-args PORT IFACE KEY PID" => {
             let port = u16::try_from(given.number()?).with_context(|| format!("{given} wants a port"))?;
             // To the interface and the key no client gives a meaning.
             let _ = (given.next()?, given.next()?);
-            to.spec.singleton = Some(Singleton { port, pid: given.number()? });
+            to.spec.pmi.singleton = Some(Singleton { port, pid: given.number()? });
         };
     }
     "Hosts and processors" {
@@ -118,7 +118,7 @@ groups! { |to, given|
         /// Run on the hosts of a file with lines HOST, HOST:N or HOST slots=N max_slots=M
         Job "-hostfile, -f, -machinefile FILE" => to.hosts.named.extend(read_hosts(&given.path()?, to.around)?);
         /// As -hostfile, if no option names hosts
-        Variable "HYDRA_HOST_FILE" => if to.hosts.named.is_empty() && to.spec.singleton.is_none() {
+        Variable "HYDRA_HOST_FILE" => if to.hosts.named.is_empty() && to.spec.pmi.singleton.is_none() {
             to.hosts.named = read_hosts(&given.path()?, to.around)?;
         };
         /// The batch system whose hosts are used; user: none [default: the one in whose allocation this command runs]
@@ -150,7 +150,7 @@ groups! { |to, given|
         Variable "HYDRA_BINDING" => if to.binding.binding.is_none() { to.binding.bind_to(given)? };
         /// Give each rank N graphics processors, in CUDA_VISIBLE_DEVICES; auto leaves the variable as it is [default:
         /// auto]
-        Job "-gpus-per-proc, -g N|auto" => to.spec.gpus_per_rank = gpus_per_rank(given)?;
+        Job "-gpus-per-proc, -g N|auto" => to.spec.placement.gpus_per_rank = gpus_per_rank(given)?;
         /// Where memory lies: where it is first touched, as Linux has it; Hydra's other policies are refused
         Job "-membind none|firsttouch" => membind(given)?;
         /// As -membind
@@ -175,7 +175,7 @@ groups! { |to, given|
         /// With ssh: show windows of the programs here, or not
         Job "-enable-x, -disable-x" => to.launching.forwards_x = Some(given.enables());
         /// Each agent starts at most N others [default: 16]
-        Job "--arity N" => to.spec.arity = given.number()?.max(1);
+        Job "--arity N" => to.spec.agents.arity = given.number()?.max(1);
         /// The address or interface of this machine for the other hosts; MPICH is told the name of the interface
         Job "-iface ADDRESS|NAME" => to.network.interface = Some(given.text()?);
         /// As -iface
@@ -195,11 +195,11 @@ groups! { |to, given|
         Job "--pmi auto|pmix|pmi2|pmi1" => {
             use PmiChoice::{Auto, Pmi1, Pmi2, Pmix};
             let words = [("auto", Auto), ("pmix", Pmix), ("pmi2", Pmi2), ("pmi1", Pmi1)];
-            to.spec.pmi = given.one_of(&words)?;
+            to.spec.pmi.protocol = given.one_of(&words)?;
         };
         /// Encrypt the messages that the launcher, agents and programs that use ropewalk send from host to host;
         /// messages of MPI libraries are not encrypted
-        Job "--encrypt" => to.spec.encrypt = true;
+        Job "--encrypt" => to.spec.network.encrypt = true;
         /// Share published names (MPI_Publish_name) with other jobs through a `ropewalk nameserver` there [default
         /// port: 6392]
         Job "-nameserver HOST[:PORT]" => to.name_server.address = Some(given.text()?);
@@ -242,9 +242,9 @@ groups! { |to, given|
         /// When a rank fails: abort ends the others; continue lets them go on; respawn[=N] starts the rank again, at
         /// most N times each [3], and it finds ROPEWALK_INCARNATION=1, 2..; restart[=N] starts the whole job again, at
         /// most N times, and its ranks find ROPEWALK_ATTEMPT=1, 2.. [default: abort]
-        Job "--on-failure abort|continue|respawn|restart" => to.spec.on_failure = on_failure(given)?;
+        Job "--on-failure abort|continue|respawn|restart" => to.spec.reactions.on_failure = on_failure(given)?;
         /// As --on-failure continue, or --on-failure abort
-        Job "-disable-auto-cleanup, -enable-auto-cleanup" => to.spec.on_failure = match given.enables() {
+        Job "-disable-auto-cleanup, -enable-auto-cleanup" => to.spec.reactions.on_failure = match given.enables() {
             true => OnFailure::Abort,
             false => OnFailure::Continue,
         };
@@ -254,28 +254,31 @@ groups! { |to, given|
         /// When a signal stops a rank for longer than --detect: name it, or kill it, which is a failure [default:
         /// notice]
         Job "--stopped notice|fail" =>
-            to.spec.on_stopped = given.one_of(&[("notice", OnStopped::Notice), ("fail", OnStopped::Fail)])?;
+            to.spec.reactions.on_stopped = given.one_of(&[("notice", OnStopped::Notice), ("fail", OnStopped::Fail)])?;
         /// How long a host may be silent before it counts as lost [default: 3]
-        Job "--detect TIME" => to.spec.detect = given.time()?;
+        Job "--detect TIME" => to.spec.time_limits.detect = given.time()?;
         /// How long a host may take to start its agent, login included, before it counts as lost; after --detect it is
         /// named [default: 10 times --detect]
-        Job "--start-timeout TIME" => to.spec.start_timeout = Some(given.time()?).filter(|time| !time.is_zero());
+        Job "--start-timeout TIME" =>
+            to.spec.time_limits.start_timeout = Some(given.time()?).filter(|time| !time.is_zero());
         /// How long ranks have from the request to end, and their advisor for a last save, until they are killed
         /// [default: 10]
-        Job "--grace TIME" => to.spec.grace = given.time()?;
+        Job "--grace TIME" => to.spec.time_limits.grace = given.time()?;
         /// End the job after this time, with exit code 124, or 75 if it has saved a checkpoint for that
-        Job "--timeout TIME" => to.spec.timeout = Some(given.time()?);
+        Job "--timeout TIME" => to.spec.time_limits.timeout = Some(given.time()?);
         /// As --timeout; no limit if it is empty or negative
-        Variable "MPIEXEC_TIMEOUT" => if to.spec.timeout.is_none() { to.spec.timeout = time_limit(given)? };
+        Variable "MPIEXEC_TIMEOUT" => if to.spec.time_limits.timeout.is_none() {
+            to.spec.time_limits.timeout = time_limit(given)?;
+        };
         /// End the job with exit code 124 if no rank makes progress for so long: no output, no request by PMI, no
         /// bytes read, written or sent over TCP, no step told to the advisor of its checkpoints. Messages through
         /// shared memory, or moved by a network card itself, cannot be seen: take more than the longest part of the
         /// program with nothing else [default: off; 60 from a loss on with --on-failure continue and respawn, as long
         /// as a rank of MPI lives, which would wait for the lost one for ever]
-        Job "--stall TIME|off" => to.spec.stall = stall(given)?;
+        Job "--stall TIME|off" => to.spec.reactions.stall.limit = stall(given)?;
         /// Processor time is progress too, for programs that compute in silence; ranks of MPI that wait spin, so that
         /// they are not found then
-        Job "--stall-counts-cpu" => to.spec.stall_counts_cpu = true;
+        Job "--stall-counts-cpu" => to.spec.reactions.stall.counts_cpu = true;
         /// Kill a random rank now and then, on average after so long
         Job "--inject-mtbf TIME" => to.failures.injected_after = Some(given.time()?);
         /// The seed of these times and ranks [default: 0]

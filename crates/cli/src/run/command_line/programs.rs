@@ -57,15 +57,7 @@ impl Programs {
     }
 
     pub(super) fn finish(self, spec: &mut JobSpec) -> anyhow::Result<()> {
-        let mut programs = self.ended.into_iter();
-        let first = programs.next().context("no program given")?;
-        spec.program = first.program;
-        spec.arguments = first.arguments;
-        spec.ranks = first.ranks.unwrap_or(1);
-        spec.own_environment = first.environment;
-        spec.own_inherited = first.inherited;
-        spec.working_directory = first.working_directory;
-        let more = programs.map(|program| Segment {
+        let mut segments = self.ended.into_iter().map(|program| Segment {
             program: program.program,
             arguments: program.arguments,
             ranks: program.ranks.unwrap_or(1),
@@ -73,7 +65,8 @@ impl Programs {
             inherited: program.inherited,
             working_directory: program.working_directory,
         });
-        spec.more = more.collect();
+        spec.first = segments.next().context("no program given")?;
+        spec.more = segments.collect();
         Ok(())
     }
 }

@@ -162,7 +162,7 @@ impl<'a> Settings<'a> {
     /// The job that all of this makes.
     pub(super) fn finish(mut self) -> anyhow::Result<Request> {
         let around = self.around;
-        if self.spec.singleton.is_some() {
+        if self.spec.pmi.singleton.is_some() {
             self.stdin = Some(StdinSource::Null);
             self.programs.current.program = "singleton".into();
         }
@@ -171,7 +171,7 @@ impl<'a> Settings<'a> {
 
         let mut spec = self.spec;
         // A process that runs already is on this host.
-        let manager = match spec.singleton {
+        let manager = match spec.pmi.singleton {
             Some(_) => None,
             None => self.hosts.find(around)?,
         };
@@ -184,20 +184,20 @@ impl<'a> Settings<'a> {
             });
         }
         self.programs.finish(&mut spec)?;
-        spec.inherited = self.inherited.unwrap_or(Inherited::All);
-        spec.method = self.launching.method(manager, around)?;
+        spec.environment.inherited = self.inherited.unwrap_or(Inherited::All);
+        spec.agents.method = self.launching.method(manager, around)?;
         let launcher = self.launching.launcher.as_deref();
-        spec.interface = self.network.address(launcher, !spec.hosts.is_empty())?;
-        spec.rank_network = self.network.for_ranks();
-        spec.name_server = self.name_server.finish(around)?;
-        if spec.detect.is_zero() {
+        spec.network.interface = self.network.address(launcher, !spec.hosts.is_empty())?;
+        spec.network.rank_network = self.network.for_ranks();
+        spec.pmi.name_server = self.name_server.finish(around)?;
+        if spec.time_limits.detect.is_zero() {
             bail!("option --detect wants more than 0 seconds");
         }
-        spec.injection = self.failures.finish(&mut spec.on_failure)?;
+        spec.injection = self.failures.finish(&mut spec.reactions.on_failure)?;
         self.binding
             .finish(&mut spec.placement, &mut self.output.notices)?;
         // What one attempt has read the next cannot read again.
-        spec.stdin = self.stdin.unwrap_or(match spec.on_failure {
+        spec.stdin = self.stdin.unwrap_or(match spec.reactions.on_failure {
             OnFailure::Restart(_) => StdinSource::Null,
             _ => StdinSource::Inherit,
         });

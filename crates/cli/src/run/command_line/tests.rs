@@ -44,10 +44,10 @@ fn options_are_read_as_hydra_has_them() {
     )
     .unwrap();
     let spec = &request.spec;
-    assert_eq!((spec.ranks, spec.program.to_str()), (4, Some("prog")));
-    assert_eq!(spec.arguments, ["-n", "7", "--env", "x"]);
-    assert_eq!(spec.own_environment, [("A".into(), "b".into())]);
-    assert_eq!(spec.environment, [("C".into(), "d".into())]);
+    assert_eq!((spec.first.ranks, spec.first.program.to_str()), (4, Some("prog")));
+    assert_eq!(spec.first.arguments, ["-n", "7", "--env", "x"]);
+    assert_eq!(spec.first.environment, [("A".into(), "b".into())]);
+    assert_eq!(spec.environment.variables, [("C".into(), "d".into())]);
     assert_eq!(spec.placement.ranks_per_host, Some(2));
     assert_eq!(request.output.prefix.unwrap().fill(3, "h"), "[3] ");
 }
@@ -59,7 +59,7 @@ fn several_programs_are_one_job() {
         let request = parsed(words, &[], "-n 2 a x\n# no program\n\n-np 3 -env V 1 b\n").unwrap();
         let spec = request.spec;
         assert_eq!(
-            (spec.ranks, spec.program.to_str(), spec.more.len()),
+            (spec.first.ranks, spec.first.program.to_str(), spec.more.len()),
             (2, Some("a"), 1)
         );
         assert_eq!(
@@ -89,8 +89,9 @@ fn several_programs_are_one_job() {
 /// Times are in seconds, as for Hydra, or have units.
 #[test]
 fn times_have_units() {
-    let timeout =
-        |text: &str| parsed(&format!("--timeout {text} a"), &[], "").map(|request| request.spec.timeout);
+    let timeout = |text: &str| {
+        parsed(&format!("--timeout {text} a"), &[], "").map(|request| request.spec.time_limits.timeout)
+    };
     for (text, milliseconds) in [
         ("2", 2000),
         ("0.5", 500),
@@ -117,7 +118,8 @@ fn times_have_units() {
 /// Hydra's variable limits no time if it is negative or empty.
 #[test]
 fn the_variable_may_set_no_limit() {
-    let timeout = |text| parsed("a", &[("MPIEXEC_TIMEOUT", text)], "").map(|request| request.spec.timeout);
+    let timeout =
+        |text| parsed("a", &[("MPIEXEC_TIMEOUT", text)], "").map(|request| request.spec.time_limits.timeout);
     assert_eq!(timeout("60").unwrap(), Some(Duration::from_secs(60)));
     assert_eq!(timeout("-1").unwrap(), None);
     assert_eq!(timeout("").unwrap(), None);
@@ -142,10 +144,10 @@ fn hosts_are_found() {
         ("SLURM_TASKS_PER_NODE", "4(x2)"),
     ];
     let request = parsed("prog", &slurm, "").unwrap();
-    assert_eq!(request.spec.ranks, 8, "one in each slot");
-    assert_eq!(parsed("-n 3 prog", &slurm, "").unwrap().spec.ranks, 3);
+    assert_eq!(request.spec.first.ranks, 8, "one in each slot");
+    assert_eq!(parsed("-n 3 prog", &slurm, "").unwrap().spec.first.ranks, 3);
     assert_eq!(hosts(&request), [("n1", 4), ("n2", 4)]);
-    assert_eq!(request.spec.method, StartMethod::Srun(Vec::new()));
+    assert_eq!(request.spec.agents.method, StartMethod::Srun(Vec::new()));
     let hydra = [
         slurm[0],
         ("HYDRA_HOST_FILE", "file"),
@@ -155,13 +157,13 @@ fn hosts_are_found() {
     let request = parsed("prog", &hydra, "h1:2\nh2 slots=3\n").unwrap();
     assert_eq!(hosts(&request), [("h1", 2), ("h2", 3)]);
     assert_eq!(
-        request.spec.method,
+        request.spec.agents.method,
         StartMethod::Ssh(vec!["-p".into(), "2222".into()])
     );
     let request = parsed("-hosts a,b:2 -launcher-exec my|rsh prog", &hydra, "").unwrap();
     assert_eq!(hosts(&request), [("a", 1), ("b", 2)]);
     assert_eq!(
-        request.spec.method,
+        request.spec.agents.method,
         StartMethod::Command(["my|rsh", "-p", "2222"].map(Into::into).into())
     );
     assert!(parsed("-hosts -oProxyCommand=id prog", &[], "").is_err());
@@ -245,7 +247,7 @@ fn ranks_are_mapped_to_hosts() {
     let map = request.spec.placement.rank_map.unwrap();
     assert_eq!(map.hosts().collect::<Vec<_>>(), [1, 0, 1]);
     let request = parsed("-hosts a,b -rankmap 0,0,1,1 prog", &[], "").unwrap();
-    assert_eq!(request.spec.ranks, 4, "as many as the map has hosts for");
+    assert_eq!(request.spec.first.ranks, 4, "as many as the map has hosts for");
     let error = parsed("-rankmap 0,@f prog", &[], "").unwrap_err();
     assert!(format!("{error:#}").contains("\"@f\" says no host"), "{error:#}");
     let words = "-hosts a,b -rankmap 0,1 --partner --checkpoint d -n 2 prog";
@@ -261,7 +263,7 @@ fn ranks_are_mapped_to_hosts() {
 fn variables_are_passed_on_as_told() {
     let inherited = |words, value| {
         let variables = [("HYDRA_ENV", value)];
-        parsed(words, &variables, "").unwrap().spec.inherited
+        parsed(words, &variables, "").unwrap().spec.environment.inherited
     };
     let only = |names: &[&str]| Inherited::Only(names.iter().map(OsString::from).collect());
     assert_eq!(inherited("prog", "all"), Inherited::All);
@@ -274,7 +276,7 @@ fn variables_are_passed_on_as_told() {
         .unwrap()
         .spec;
     assert_eq!(
-        (spec.inherited, spec.own_inherited),
+        (spec.environment.inherited, spec.first.inherited),
         (only(&[]), Some(only(&["A"])))
     );
     assert_eq!(spec.more[0].inherited, Some(Inherited::All));
@@ -305,7 +307,7 @@ fn an_interface_has_an_address_or_a_name() {
     for words in ["-iface 127.0.0.1", "-iface lo"] {
         let request = parsed(&format!("{words} -hosts a,b true"), &[], "").unwrap();
         assert_eq!(
-            request.spec.interface,
+            request.spec.network.interface,
             Some(Ipv4Addr::LOCALHOST.into()),
             "{words}"
         );
@@ -323,7 +325,7 @@ fn encryption_is_asked_for() {
         ("-encrypt -hosts a,b true", true),
     ] {
         let request = parsed(words, &[], "").unwrap();
-        assert_eq!(request.spec.encrypt, encrypt, "{words}");
+        assert_eq!(request.spec.network.encrypt, encrypt, "{words}");
     }
 }
 
@@ -331,7 +333,7 @@ fn encryption_is_asked_for() {
 #[test]
 fn slots_do_not_wrap() {
     let request = parsed("-hosts a:4294967295,b:2 true", &[], "").unwrap();
-    assert_eq!(request.spec.ranks, u32::MAX);
+    assert_eq!(request.spec.first.ranks, u32::MAX);
 }
 
 /// Another command takes some of these options, in all their spellings, out of its words; what is behind `--` is its

@@ -141,12 +141,8 @@ impl Agent {
             words.push(library);
         }
         let segment = Segment {
-            program: self.plan.agent.clone(),
             arguments: vec!["agent".into()],
-            ranks: 1,
-            environment: Vec::new(),
-            inherited: None,
-            working_directory: None,
+            ..Segment::new(self.plan.agent.clone())
         };
         let path = env::var_os("PATH").unwrap_or_default();
         let program = Program::new(&segment, &path)?;

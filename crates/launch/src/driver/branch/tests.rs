@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use ropewalk_fabric::{EndpointOptions, Identity, Role};
 use ropewalk_launch_core::{
-    JobSpec, OnFailure, StartMethod,
+    AgentStart, JobSpec, OnFailure, StartMethod,
     batch::{Head, encode},
     hosts::parse_hosts,
     plan::{Surroundings, plan},
@@ -19,12 +19,16 @@ const LOOPBACK: std::net::IpAddr = std::net::IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// A job on one other host, whose agent is started by a command that does nothing.
 fn spec() -> JobSpec {
     let words = ["sh", "-c", "exec sleep 60"].map(Into::into);
-    JobSpec {
-        hosts: parse_hosts("elsewhere").unwrap(),
-        interface: Some(LOOPBACK),
+    let agents = AgentStart {
         method: StartMethod::Command(words.into()),
-        ..JobSpec::new("agent", "program")
-    }
+        ..AgentStart::new("agent")
+    };
+    let mut spec = JobSpec {
+        hosts: parse_hosts("elsewhere").unwrap(),
+        ..JobSpec::new(agents, "program")
+    };
+    spec.network.interface = Some(LOOPBACK);
+    spec
 }
 
 fn position(node: NodeId, parent: Option<Address>) -> Position {
@@ -168,14 +172,14 @@ fn a_rank_is_no_parent() {
 #[test]
 fn a_launcher_that_goes_on_has_time_to_adopt() {
     let detect = Duration::from_secs(2);
-    let spec = JobSpec {
+    let mut spec = JobSpec {
         hosts: parse_hosts("above,below").unwrap(),
-        ranks: 2,
-        arity: 1,
-        detect,
-        on_failure: OnFailure::Continue,
+        reactions: OnFailure::Continue.into(),
         ..spec()
     };
+    spec.first.ranks = 2;
+    spec.agents.arity = 1;
+    spec.time_limits.detect = detect;
     let mut launcher = neighbour(Role::Launcher);
     let mut above = neighbour(Role::Agent);
     let mut position = position_in(&spec, NodeId(2), Some(above.address().clone()));
