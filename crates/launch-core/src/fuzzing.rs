@@ -23,7 +23,7 @@ use crate::{
 pub fn links(bytes: &[u8]) {
     let mut plan = plan_of_three_hosts();
     for continues in [false, true] {
-        plan.continues = continues;
+        plan.reactions.continues = continues;
         launcher(&plan, bytes);
         agent(&plan, bytes);
     }

@@ -113,9 +113,9 @@ impl JobSpec {
 }
 
 /// The variables that all ranks of a job get.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEnvironment {
-    /// The variables of this process that the ranks of programs get for which nothing else is said
+    /// The variables of the launcher that the ranks of programs get for which nothing else is said
     /// ([`Segment::inherited`]).
     pub inherited: Inherited,
     /// Further variables of all ranks.
@@ -123,7 +123,7 @@ pub struct JobEnvironment {
 }
 
 /// How agents are started.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentStart {
     /// The executable that is run as `<executable> agent`; it must call `agent_main` of `ropewalk-launch`.
     pub executable: OsString,
@@ -151,7 +151,7 @@ impl<E: Into<OsString>> From<E> for AgentStart {
 }
 
 /// How the processes of a job reach each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobNetwork {
     /// The address by which agents reach the launcher, and listen on; found by itself if `None`.
     pub interface: Option<IpAddr>,
@@ -217,7 +217,7 @@ impl From<OnFailure> for Reactions {
 }
 
 /// The detection of a job whose ranks make no progress.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallDetection {
     /// When the job ends because its ranks make no progress.
     pub limit: Stall,

@@ -11,7 +11,7 @@ use crate::{
     inherited::RankNetwork,
     job::{JobSpec, OnFailure, Segment, UniverseSize},
     placement::{Binding, HostPlan, PlacementError, place},
-    protocol::{Plan, Start},
+    protocol::{Plan, PlannedEnvironment, PlannedPmi, PlannedReactions, Start},
     tree::NodeId,
 };
 
@@ -73,37 +73,37 @@ pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError
         size,
         hosts,
         segments,
-        inheritable,
-        inherited: spec.environment.inherited.clone(),
-        environment: spec.environment.variables.clone(),
-        arity: spec.agents.arity,
+        environment: PlannedEnvironment {
+            inheritable,
+            common: spec.environment.clone(),
+            gpus_per_rank: spec.placement.gpus_per_rank,
+            master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
+        },
+        agents: spec.agents.clone(),
         detect: spec.time_limits.detect,
         start_timeout: spec
             .time_limits
             .start_timeout
             .unwrap_or(spec.time_limits.detect.saturating_mul(START_PATIENCE)),
-        method: spec.agents.method.clone(),
-        agent: spec.agents.executable.clone(),
-        interface: spec.network.interface,
-        encrypt: spec.network.encrypt,
-        respawns: matches!(spec.reactions.on_failure, OnFailure::Respawn(_)),
-        continues: !spec.reactions.on_failure.ends_job(),
-        universe_size: match spec.pmi.universe {
-            UniverseSize::Unknown => None,
-            UniverseSize::Slots if spec.hosts.is_empty() => Some(around.processors),
-            UniverseSize::Slots => Some(total_slots(&spec.hosts)),
-            UniverseSize::Ranks(size) => Some(size),
+        network: spec.network.clone(),
+        reactions: PlannedReactions {
+            continues: !spec.reactions.on_failure.ends_job(),
+            respawns: matches!(spec.reactions.on_failure, OnFailure::Respawn(_)),
+            stall: spec.reactions.stall,
         },
-        stall: spec.reactions.stall.limit,
-        stall_counts_cpu: spec.reactions.stall.counts_cpu,
         stdin: spec.stdin,
-        singleton: spec.pmi.singleton,
-        shares_names: spec.pmi.name_server.is_some(),
         binding: spec.placement.binding.clone(),
-        rank_network: spec.network.rank_network.clone(),
-        gpus_per_rank: spec.placement.gpus_per_rank,
-        master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
-        pmi_choice: spec.pmi.protocol,
+        pmi: PlannedPmi {
+            protocol: spec.pmi.protocol,
+            universe_size: match spec.pmi.universe {
+                UniverseSize::Unknown => None,
+                UniverseSize::Slots if spec.hosts.is_empty() => Some(around.processors),
+                UniverseSize::Slots => Some(total_slots(&spec.hosts)),
+                UniverseSize::Ranks(size) => Some(size),
+            },
+            singleton: spec.pmi.singleton,
+            shares_names: spec.pmi.name_server.is_some(),
+        },
     })
 }
 
@@ -122,11 +122,11 @@ impl Plan {
             size: self.size,
             ranks: ranks.into_iter().flatten().collect(),
             is_alone: self.hosts.len() == 1,
-            encrypt: self.encrypt,
+            encrypt: self.network.encrypt,
             detect: self.detect,
-            respawns: self.respawns,
-            is_singleton: self.singleton.is_some(),
-            shares_names: self.shares_names,
+            respawns: self.reactions.respawns,
+            is_singleton: self.pmi.singleton.is_some(),
+            shares_names: self.pmi.shares_names,
             tells_who_may_hang: self.watches_losses(),
             pmi: self.pmi_group(&self.first_group(), NodeId::of(host)),
         }
@@ -162,7 +162,7 @@ impl Plan {
                 .collect(),
         };
         let segments = group.programs.iter().map(|program| program.segment.ranks);
-        let absent = match self.continues {
+        let absent = match self.reactions.continues {
             true => pmi::AbsentMembers::Exclude,
             false => pmi::AbsentMembers::Fail,
         };
@@ -175,7 +175,7 @@ impl Plan {
             } else {
                 Vec::new()
             },
-            universe_size: self.universe_size,
+            universe_size: self.pmi.universe_size,
             spawner: group.spawner.map(|group| self.kvsname(group)),
             preput: group.preput.clone(),
             absent,
@@ -211,7 +211,10 @@ impl Plan {
         local_size: usize,
     ) -> Vec<(&'static str, String)> {
         let (rank, size) = (rank.0.saturating_sub(group.first.0), group.size);
-        let master_port = self.master_port.wrapping_add(group.id as u16 % MASTER_PORTS);
+        let master_port = self
+            .environment
+            .master_port
+            .wrapping_add(group.id as u16 % MASTER_PORTS);
         let mut variables = vec![
             (JOB_VARIABLE, self.job.to_string()),
             ("PMI_RANK", rank.to_string()),
@@ -233,7 +236,7 @@ impl Plan {
             let name = host.name.rsplit('@').next().unwrap_or(&host.name);
             // Newer Hydras have it, whatever they say about the network.
             variables.push(("PMI_HOSTNAME", name.to_owned()));
-            match &self.rank_network {
+            match &self.network.rank_network {
                 RankNetwork::HostName => {
                     variables.push(("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", name.to_owned()));
                 }
@@ -243,7 +246,7 @@ impl Plan {
                 RankNetwork::Unsaid => {}
             }
         }
-        if let Some(count) = self.gpus_per_rank {
+        if let Some(count) = self.environment.gpus_per_rank {
             variables.push(("CUDA_VISIBLE_DEVICES", gpus(count, local_rank)));
         }
         if self.binding != Binding::Nowhere {
@@ -259,11 +262,14 @@ impl Plan {
         &'a self,
         segment: &'a Segment,
     ) -> impl Iterator<Item = (&'a OsString, &'a OsString)> {
-        let inherited = segment.inherited.as_ref().unwrap_or(&self.inherited);
-        let inheritable = self.inheritable.iter();
+        let inherited = segment
+            .inherited
+            .as_ref()
+            .unwrap_or(&self.environment.common.inherited);
+        let inheritable = self.environment.inheritable.iter();
         inheritable
             .filter(|(name, _)| inherited.includes(name))
-            .chain(&self.environment)
+            .chain(&self.environment.common.variables)
             .chain(&segment.environment)
             .map(|(name, value)| (name, value))
     }
@@ -472,7 +478,7 @@ mod tests {
             ..around()
         };
         let plan = plan(&spec, around).unwrap();
-        assert!(!plan.inheritable.contains(&pair("D", "inherited")));
+        assert!(!plan.environment.inheritable.contains(&pair("D", "inherited")));
         let seen: Vec<Vec<_>> = plan
             .segments
             .iter()

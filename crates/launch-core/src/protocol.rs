@@ -1,25 +1,17 @@
 //! The messages between the nodes of a job's tree: [`Up`] towards the launcher, [`Down`] away from it, in batches,
 //! as postcard in the messages of a fabric.
 
-use core::net::IpAddr;
-use std::{ffi::OsString, time::Duration};
+mod plan;
 
 use ropewalk_membership::{Cause, Departure};
-use ropewalk_names::{Held, HostId, Incarnation, JobId, Rank, RegionHandle, TraceEvent};
+use ropewalk_names::{Held, HostId, Incarnation, Rank, RegionHandle, TraceEvent};
 use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    event::OutputStream,
-    group_plan::GroupPlan,
-    inherited::{Inherited, RankNetwork},
-    job::{Segment, Singleton, Stall, StartMethod, StdinSource},
-    mpi::service::PmiChoice,
-    placement::{Binding, HostPlan},
-    pmix::ModexAsker,
-    tree::{NodeId, Tree},
-    verdict::MemoryShortage,
+    event::OutputStream, group_plan::GroupPlan, pmix::ModexAsker, tree::NodeId, verdict::MemoryShortage,
 };
+pub use plan::{Plan, PlannedEnvironment, PlannedPmi, PlannedReactions, Start};
 
 /// The largest bootstrap, in bytes: environment and hosts of the largest job fit.
 pub const BOOTSTRAP_SIZE_MAX: usize = 16 << 20;
@@ -31,118 +23,6 @@ pub const OUTPUT_WINDOW: usize = 4 << 20;
 pub const TAG_UP: u64 = 1;
 /// See [`TAG_UP`].
 pub const TAG_DOWN: u64 = 2;
-
-/// The job as all nodes know it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Plan {
-    /// The job.
-    pub job: JobId,
-    /// How many ranks the job has.
-    pub size: u32,
-    /// The hosts, in order of their numbers.
-    pub hosts: Vec<HostPlan>,
-    /// The programs of the ranks, in order of the ranks.
-    pub(crate) segments: Vec<Segment>,
-    /// The variables of the launcher's environment that some ranks get.
-    pub inheritable: Vec<(OsString, OsString)>,
-    /// Which of them those get for whose program nothing else is said.
-    pub inherited: Inherited,
-    /// The variables of all ranks besides; those of each segment and rank come to them.
-    pub environment: Vec<(OsString, OsString)>,
-    pub(crate) arity: u32,
-    /// How long a node may be silent before it is taken for dead; all other time-outs derive from it.
-    pub detect: Duration,
-    /// How long an agent may take to come up.
-    pub(crate) start_timeout: Duration,
-    /// How agents are started on other hosts.
-    pub method: StartMethod,
-    /// The agent's executable, on every host.
-    pub agent: OsString,
-    /// The address that agents listen on, if they are not to find it themselves.
-    pub interface: Option<IpAddr>,
-    /// Connections between hosts are encrypted.
-    pub encrypt: bool,
-    /// The job goes on without ranks that fail.
-    pub(crate) continues: bool,
-    /// Ranks that fail may get another process.
-    pub respawns: bool,
-    /// The number of processes for which there is room, as programs are told; `None` if they are told nothing.
-    pub(crate) universe_size: Option<u32>,
-    /// When it ends for want of progress.
-    pub stall: Stall,
-    /// Processor time is progress.
-    pub stall_counts_cpu: bool,
-    /// The readers of the launcher's standard input.
-    pub stdin: StdinSource,
-    /// The process that runs already, if the job is one of those.
-    pub singleton: Option<Singleton>,
-    /// A name server keeps the names that programs publish.
-    pub(crate) shares_names: bool,
-    /// The processors that ranks are bound to.
-    pub binding: Binding,
-    pub(crate) rank_network: RankNetwork,
-    pub(crate) gpus_per_rank: Option<u16>,
-    /// The variable `MASTER_PORT` of the ranks.
-    pub(crate) master_port: u16,
-    /// The protocol by which ranks find each other.
-    pub pmi_choice: PmiChoice,
-}
-
-/// The facts by which the agent of one host decides.
-#[derive(Clone, Debug)]
-pub struct Start {
-    /// The job.
-    pub job: JobId,
-    /// How many ranks the job has.
-    pub size: u32,
-    /// Those of this host.
-    pub ranks: Vec<Rank>,
-    /// The job has no other host.
-    pub is_alone: bool,
-    /// Ranks encrypt what they send to other hosts.
-    pub encrypt: bool,
-    /// The detection time of the job.
-    pub detect: Duration,
-    /// Ranks that fail may get another process.
-    pub respawns: bool,
-    /// Its only rank was not started by us.
-    pub(crate) is_singleton: bool,
-    /// A name server keeps the names that programs publish.
-    pub(crate) shares_names: bool,
-    /// The launcher hears if a rank would wait for ever for one that is lost.
-    pub(crate) tells_who_may_hang: bool,
-    /// The job as process group of PMI.
-    pub pmi: pmi::GroupOptions,
-}
-
-impl Plan {
-    /// Returns true if an agent goes on below the launcher when the agent above it is lost. Where the job ends with a
-    /// lost agent nobody need, and where all are right below the launcher nobody can.
-    pub fn adopts(&self) -> bool {
-        self.continues && self.hosts.len() > self.arity.max(1) as usize
-    }
-
-    /// Says if the job may go on after a failure.
-    pub(crate) fn survives_failures(&self) -> bool {
-        self.continues || self.respawns
-    }
-
-    /// Says if a loss begins the watch for a job that makes no progress.
-    pub(crate) fn watches_losses(&self) -> bool {
-        self.survives_failures() && matches!(self.stall, Stall::AfterLoss(_))
-    }
-
-    /// The tree of the job's nodes.
-    pub fn tree(&self) -> Tree {
-        Tree::new(self.hosts.len() as u32, self.arity)
-    }
-
-    /// The agent of a rank's host.
-    pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
-        let host = self.hosts.iter().position(|host| host.has(rank))?;
-        Some(NodeId::of(HostId(host as u32)))
-    }
-}
 
 /// Something about one host, on its way to the launcher.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -113,7 +113,7 @@ impl Plan {
             group: group.id,
             offset: group.first.0,
             size: group.size,
-            universe_size: self.universe_size.unwrap_or(self.size).max(group.size),
+            universe_size: self.pmi.universe_size.unwrap_or(self.size).max(group.size),
             nodes,
             own_node,
             programs: programs.collect(),

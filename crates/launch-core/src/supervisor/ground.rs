@@ -82,7 +82,7 @@ impl Ground {
         });
         let pmi = (plan.hosts.len() > 1).then(|| {
             let mut pmi = pmi::Server::root();
-            if plan.shares_names {
+            if plan.pmi.shares_names {
                 pmi.share_names();
             }
             pmi.add_group(plan.pmi_group(&plan.first_group(), NodeId::ROOT));

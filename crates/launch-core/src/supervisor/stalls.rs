@@ -64,7 +64,7 @@ impl Progress {
     /// After how long without progress the job ends, if it does as things are.
     pub(super) fn limit(&self, ground: &Ground) -> Option<Duration> {
         let hangs = |host: &HostId| !ground.hosts[host.0 as usize].is_over;
-        match ground.plan.stall {
+        match ground.plan.reactions.stall.limit {
             Stall::After(limit) => Some(limit),
             Stall::AfterLoss(limit) => (self.has_lost && self.may_hang.iter().any(hangs)).then_some(limit),
             Stall::Never => None,

@@ -11,8 +11,8 @@ use ropewalk_launch_core::protocol::Plan;
 /// Where the launcher listens: on the interface towards the first host that is not its own, unless the plan
 /// names one. `None` if there is no such host, so that no other host need reach it.
 pub(super) fn of_launcher(plan: &Plan) -> io::Result<Option<IpAddr>> {
-    if plan.interface.is_some() {
-        return Ok(plan.interface);
+    if plan.network.interface.is_some() {
+        return Ok(plan.network.interface);
     }
     let Some(host) = plan.hosts.iter().find(|host| !host.is_local) else {
         return Ok(None);

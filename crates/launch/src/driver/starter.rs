@@ -81,7 +81,7 @@ impl Starter {
 
     /// For the agent of this host that a fork is.
     pub(super) fn of_fork(plan: &Plan, agent: Spawned) -> io::Result<Self> {
-        Self::new(&plan.agent, agent, Vec::new(), None)
+        Self::new(&plan.agents.executable, agent, Vec::new(), None)
     }
 
     fn new(what: &OsStr, started: Spawned, bootstrap: Vec<u8>, kept: Option<Kept>) -> io::Result<Self> {
@@ -255,13 +255,13 @@ impl Drop for Starter {
 
 /// The command that runs the agent of a host.
 fn command(plan: &Plan, host: &HostPlan) -> Vec<OsString> {
-    let agent = [plan.agent.clone(), "agent".into()];
+    let agent = [plan.agents.executable.clone(), "agent".into()];
     if host.is_local {
         return agent.to_vec();
     }
-    let remote = [quoted(&plan.agent), "agent".into()];
+    let remote = [quoted(&plan.agents.executable), "agent".into()];
     let name = OsString::from(&host.name);
-    let mut words: Vec<OsString> = match &plan.method {
+    let mut words: Vec<OsString> = match &plan.agents.method {
         StartMethod::Command(words) => words.iter().cloned().chain([name]).collect(),
         StartMethod::Srun(further) => {
             let node = format!("--nodelist={}", host.name);

@@ -13,7 +13,7 @@ fn stall_deadline(supervisor: &Supervisor) -> Option<Duration> {
 /// progress last after three seconds.
 fn stalled(on_failure: OnFailure, stall: Stall) -> Supervisor {
     let mut supervisor = supervisor(on_failure);
-    supervisor.ground.plan.stall = stall;
+    supervisor.ground.plan.reactions.stall.limit = stall;
     let host_name = "localhost".to_owned();
     report(&mut supervisor, Duration::ZERO, Report::Ready { host_name });
     let began = Report::FenceBegan {

@@ -37,12 +37,12 @@ impl Activity {
     const INTERVAL_MIN: Duration = Duration::from_millis(50);
 
     pub(super) fn new(plan: &Plan) -> Self {
-        let (Stall::After(limit) | Stall::AfterLoss(limit)) = plan.stall else {
+        let (Stall::After(limit) | Stall::AfterLoss(limit)) = plan.reactions.stall.limit else {
             return Self::of(Duration::ZERO, None, false);
         };
         let interval = (limit / Self::LOOKS).max(Self::INTERVAL_MIN);
-        let next = matches!(plan.stall, Stall::After(_)).then(Instant::now);
-        Self::of(interval, next, plan.stall_counts_cpu)
+        let next = matches!(plan.reactions.stall.limit, Stall::After(_)).then(Instant::now);
+        Self::of(interval, next, plan.reactions.stall.counts_cpu)
     }
 
     fn of(interval: Duration, next: Option<Instant>, counts_cpu: bool) -> Self {

@@ -98,7 +98,7 @@ impl Agent {
             .find_map(|started| started.pmix.clone());
         let is_served = self.pmix.is_some();
         if let (false, Some(libraries)) = (is_served, &libraries)
-            && self.plan.singleton.is_none()
+            && self.plan.pmi.singleton.is_none()
         {
             match self.start_helper(libraries) {
                 Ok(helper) => self.pmix = Some(helper),
@@ -142,7 +142,7 @@ impl Agent {
         }
         let segment = Segment {
             arguments: vec!["agent".into()],
-            ..Segment::new(self.plan.agent.clone())
+            ..Segment::new(self.plan.agents.executable.clone())
         };
         let path = env::var_os("PATH").unwrap_or_default();
         let program = Program::new(&segment, &path)?;

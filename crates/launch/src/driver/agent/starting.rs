@@ -41,7 +41,11 @@ use crate::driver::{
 pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Result<Started, StartError>> {
     let own = plan.rank_variables(group, host, group.first, 0, 0);
     let own: Vec<&OsStr> = own.iter().map(|(name, _)| OsStr::new(name)).collect();
-    let mut set = plan.inheritable.iter().chain(&plan.environment);
+    let mut set = plan
+        .environment
+        .inheritable
+        .iter()
+        .chain(&plan.environment.common.variables);
     let named = set.rfind(|(name, _)| name == mpi::LIBRARY_VARIABLE);
     let ranks = plan
         .hosts
@@ -66,18 +70,18 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
         let mut is_open = false;
         let mut found = Flavour::None;
         let mut libraries = Vec::new();
-        if plan.singleton.is_none()
+        if plan.pmi.singleton.is_none()
             && let Some(file) = program.file()
         {
             let kind = mpi_programs::kind_of(&file);
             is_open = kind == Kind::Open;
             found = mpi_host.flavour(&file, &environment);
-            let may_need = plan.pmi_choice == PmiChoice::Pmix || found.speaks_pmix() || kind == Kind::Open;
-            if may_need && matches!(plan.pmi_choice, PmiChoice::Auto | PmiChoice::Pmix) {
+            let may_need = plan.pmi.protocol == PmiChoice::Pmix || found.speaks_pmix() || kind == Kind::Open;
+            if may_need && matches!(plan.pmi.protocol, PmiChoice::Auto | PmiChoice::Pmix) {
                 libraries = mpi_host.pmix_libraries(&file, &found, &environment);
             }
             let means = mpi_host.means(&found, !libraries.is_empty());
-            let decided = mpi::service::service(plan.pmi_choice, kind, &found, means);
+            let decided = mpi::service::service(plan.pmi.protocol, kind, &found, means);
             let refused = decided.clone().err().or_else(|| found.refusal_beside(&others));
             // One rank alone is what such a program is without us, too.
             if let (true, Some(reason)) = (group.size > 1, refused) {
@@ -101,7 +105,7 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
             let job = mpi::open_mpi_job(plan.job);
             (job, library.to_string_lossy().into_owned())
         });
-        let of_service = mpi::service::variables(plan.pmi_choice, service, flux);
+        let of_service = mpi::service::variables(plan.pmi.protocol, service, flux);
         let of_service = of_service
             .into_iter()
             .filter(|(name, _)| !environment.contains_key(&OsString::from(name)))
@@ -149,7 +153,7 @@ impl Agent {
         let Some(rank) = self.mind.poll_spawn() else {
             return;
         };
-        let started = match self.plan.singleton {
+        let started = match self.plan.pmi.singleton {
             Some(singleton) if rank == Rank(0) => self.adopt(rank, singleton),
             _ => self.start_rank(rank),
         };
@@ -196,7 +200,7 @@ impl Agent {
         let own = self
             .plan
             .rank_variables(plan, self.host, rank, local, group.indices.len());
-        let choice = self.plan.pmi_choice;
+        let choice = self.plan.pmi.protocol;
         let own = own
             .iter()
             .filter(|(name, _)| !mpi::service::is_left_out(choice, name))

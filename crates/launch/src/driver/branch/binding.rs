@@ -20,14 +20,16 @@ pub(in crate::driver) fn bind(position: &Position) -> io::Result<Endpoint> {
     let address = match parent {
         None => interface::of_launcher(plan)?,
         // The launcher's interface is an agent's only on the same host.
-        Some(_) if plan.interface.is_some() && plan.hosts.iter().all(|host| host.is_local) => plan.interface,
+        Some(_) if plan.network.interface.is_some() && plan.hosts.iter().all(|host| host.is_local) => {
+            plan.network.interface
+        }
         Some(parent) => interface::of_agent(parent)?,
     };
     let mut options = EndpointOptions::new(plan.job, key.clone(), node.identity());
     if let Some(address) = address {
         options.bind.set_ip(address);
     }
-    options.encrypt = plan.encrypt;
+    options.encrypt = plan.network.encrypt;
     options.limits.heartbeat = Some(plan.detect);
     options.limits.connect_timeout = plan.detect;
     match *node {
