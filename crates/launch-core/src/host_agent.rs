@@ -8,6 +8,7 @@ mod lives;
 mod oddities;
 mod pmix;
 mod rank_link;
+mod reported;
 mod suspension;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,9 +26,9 @@ use departures::{Departing, Leaving};
 use groups::Groups;
 use holdings::Holdings;
 use lives::Lives;
-use oddities::Oddities;
 use pmix::Pmix;
 pub use rank_link::{FromRank, ToRank, Welcome};
+use reported::Reported;
 use suspension::Suspension;
 
 /// The agent's mind.
@@ -47,11 +48,7 @@ pub struct HostAgent {
     audience: Audience,
     departing: BTreeMap<Rank, Departing>,
     holdings: Holdings,
-    /// The first abort ends the job; no other matters.
-    aborted: bool,
-    oddities: Oddities,
-    /// The launcher was told that a rank may hang.
-    may_hang: bool,
+    reported: Reported,
     suspension: Suspension,
     leaving: Leaving,
     actions: VecDeque<Action>,
@@ -106,9 +103,7 @@ impl HostAgent {
             audience: Audience::default(),
             departing: BTreeMap::new(),
             holdings: Holdings::new(held_bytes_max),
-            aborted: false,
-            oddities: Oddities::default(),
-            may_hang: false,
+            reported: Reported::default(),
             suspension: Suspension::default(),
             leaving: Leaving::default(),
             actions: VecDeque::new(),
@@ -357,7 +352,9 @@ impl HostAgent {
 
     fn forward_pmi(&mut self) {
         while let Some(action) = self.pmi.poll_action() {
-            if matches!(action, pmi::Action::Abort { .. }) && std::mem::replace(&mut self.aborted, true) {
+            if matches!(action, pmi::Action::Abort { .. })
+                && std::mem::replace(&mut self.reported.abort, true)
+            {
                 continue;
             }
             match action {
@@ -405,7 +402,7 @@ impl HostAgent {
                 ),
                 pmi::Action::Overwritten { process, key } => {
                     let rank = self.groups.job_rank(process);
-                    if self.oddities.overwritten(rank) {
+                    if self.reported.oddities.overwritten(rank) {
                         let key = key.to_string();
                         self.report(Report::Overwritten { rank, key });
                     }
@@ -442,13 +439,13 @@ impl HostAgent {
         }
         let may_hang = |rank| !self.audience.has(rank) && self.pmi.is_unfinished(self.groups.process(rank));
         let may_hang = self.lives.running.iter().any(|&rank| may_hang(rank));
-        if std::mem::replace(&mut self.may_hang, may_hang) != may_hang {
+        if std::mem::replace(&mut self.reported.may_hang, may_hang) != may_hang {
             self.report(Report::MayHang(may_hang));
         }
     }
 
     fn notice(&mut self, rank: Rank, text: String) {
-        if self.oddities.notice(rank) {
+        if self.reported.oddities.notice(rank) {
             self.report(Report::Notice { rank, text });
         }
     }

@@ -182,7 +182,7 @@ impl HostAgent {
         let Some(rank) = self.job_rank_of(process) else {
             return;
         };
-        if !std::mem::replace(&mut self.aborted, true) {
+        if !std::mem::replace(&mut self.reported.abort, true) {
             self.report(Report::Aborted {
                 rank,
                 exit_code,

@@ -3,7 +3,7 @@
 use ropewalk_membership::Cause;
 use ropewalk_names::{JobId, RegionHandle};
 
-use super::*;
+use super::{oddities::Oddities, *};
 use crate::plan::FIRST_GROUP;
 use crate::protocol::StartErrorKind;
 
