@@ -16,11 +16,11 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 
-use cells::{CELLS, Cell, Shortage};
+use cells::{CELLS, Cell, Shortage, Workload};
 use judge::{Outcome, Seen};
 use record::Tally;
 use steps::{Draw, Layout};
-use trial::{CONTROL_GROUPS, Call, Programs, Trial};
+use trial::{CONTROL_GROUPS, Call, Collective, Programs, Trial};
 
 use crate::{
     project,
@@ -185,7 +185,7 @@ impl Stage {
         seed: u64,
     ) -> anyhow::Result<(Seen, Outcome, Duration)> {
         let layout = options.layout.unwrap_or_else(|| layout_of(cell, seed));
-        let bytes = options.bytes.unwrap_or(cell.bytes);
+        let bytes = options.bytes.unwrap_or(cell.workload.bytes);
         if layout.hosts > 1 && self.network.is_none() && cell.weather.is_none() {
             self.network = Some(Network::new(HOSTS.max(layout.hosts), MBIT)?);
         }
@@ -214,15 +214,19 @@ impl Stage {
         };
         let trial = Trial {
             network,
-            bytes,
+            workload: Workload {
+                bytes,
+                ..cell.workload
+            },
+            collective: Collective {
+                is_ordered: draw.below(2) == 0,
+                is_sum: draw.below(2) == 0,
+                call: calls[draw.below(calls.len() as u32) as usize],
+                root: draw.root,
+                next: draw.next,
+            },
             detect: Duration::try_from_secs_f64(cell.detect)?,
-            is_ordered: draw.below(2) == 0,
-            is_sum: draw.below(2) == 0,
-            call: calls[draw.below(calls.len() as u32) as usize],
             shortage,
-            copies: cell.copies,
-            late_ms: cell.late_ms,
-            is_group: cell.is_group,
             kills_stopped: cell.kills_stopped,
             expected: cell.expected,
             time_max: Duration::from_secs(u64::from(cell.seconds_max)),
@@ -269,12 +273,12 @@ impl Stage {
         let mut times = Vec::new();
         for seed in 0..CALIBRATIONS {
             let draw = Draw::new(seed, layout, Duration::ZERO);
-            let trial = Trial {
+            let mut trial = Trial {
                 network: self.network.as_ref().filter(|_| layout.hosts > 1),
-                bytes,
-                is_ordered: seed % 2 == 0,
+                workload: Workload::new(bytes),
                 ..Trial::new(&self.programs, &draw, Vec::new())
             };
+            trial.collective.is_ordered = seed % 2 == 0;
             match trial.run()? {
                 (_, Outcome::Exact { elapsed, .. }) => times.push(elapsed),
                 (_, outcome) => bail!("a run without any fault failed: {outcome:?}"),

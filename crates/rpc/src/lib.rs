@@ -60,7 +60,10 @@ pub use error::{BusyReason, CallError, Fault, TransferError};
 pub use handle::{Handle, HandleCall, HandleError, With};
 pub use hedged::{Hedge, HedgedCall, HedgedError};
 pub use latency::LatencyHistogram;
-pub use metrics::{FailureCounts, Metrics, ProcedureMetrics, TransferCounts};
+pub use metrics::{
+    CallCounts, FailureCounts, MessageBytes, Metrics, NotificationCounts, ProcedureMetrics, RequestCounts,
+    TransferCounts,
+};
 pub use options::{CallOptions, EngineOptions};
 pub use procedure::Procedure;
 pub use responder::{Caller, Responder};

@@ -11,31 +11,14 @@ use crate::{CallError, LatencyHistogram};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Calls that were sent, each of a batch and each hedged one for itself; what was tried again counts once.
-    pub calls: u64,
-    /// Calls that have not ended.
-    pub calls_in_progress: u64,
-    /// How calls failed. What is in none of the other fields has ended with an output.
-    pub call_failures: FailureCounts,
-    /// Calls that were tried again.
-    pub retries: u64,
-    /// Notifications that were sent.
-    pub notifications: u64,
-    /// How notifications failed, as far as that is known here: they were refused at the target for want of room, or
-    /// an input too large for a message was not pulled. What was lost with its target is not known.
-    pub notification_failures: FailureCounts,
-    /// Calls and notifications that a handler was given.
-    pub requests: u64,
-    /// Calls whose handlers have not answered yet.
-    pub requests_in_progress: u64,
-    /// How calls failed that others made here, and notifications that were not handled.
-    pub request_failures: FailureCounts,
-    /// Replies that wait until their callers have read earlier ones.
-    pub replies_waiting: u64,
-    /// Bytes of requests and replies that were given to the fabric.
-    pub message_bytes_sent: u64,
-    /// Bytes of requests and replies that came.
-    pub message_bytes_received: u64,
+    /// The calls that were made here.
+    pub calls: CallCounts,
+    /// The notifications that were sent from here.
+    pub notifications: NotificationCounts,
+    /// The calls and notifications of others that were handled here.
+    pub requests: RequestCounts,
+    /// Bytes of requests and replies.
+    pub message_bytes: MessageBytes,
     /// Transfers that this engine started by pulling.
     pub pulls: TransferCounts,
     /// Transfers that this engine started by pushing.
@@ -49,6 +32,55 @@ pub struct Metrics {
     /// Each procedure that was called or handled while that was counted; see
     /// [`Engine::count_procedures`](crate::Engine::count_procedures).
     pub procedures: BTreeMap<&'static str, ProcedureMetrics>,
+}
+
+/// The counters of the calls that an engine makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallCounts {
+    /// Calls that were sent, each of a batch and each hedged one for itself; what was tried again counts once.
+    pub sent: u64,
+    /// Calls that have not ended.
+    pub in_progress: u64,
+    /// How calls failed. What is in none of the other fields has ended with an output.
+    pub failures: FailureCounts,
+    /// Calls that were tried again.
+    pub retries: u64,
+}
+
+/// The counters of the notifications that an engine sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NotificationCounts {
+    /// Notifications that were sent.
+    pub sent: u64,
+    /// How notifications failed, as far as that is known here: they were refused at the target for want of room, or
+    /// an input too large for a message was not pulled. What was lost with its target is not known.
+    pub failures: FailureCounts,
+}
+
+/// The counters of the requests that an engine handles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RequestCounts {
+    /// Calls and notifications that a handler was given.
+    pub started: u64,
+    /// Calls whose handlers have not answered yet.
+    pub in_progress: u64,
+    /// How calls failed that others made here, and notifications that were not handled.
+    pub failures: FailureCounts,
+    /// Replies that wait until their callers have read earlier ones.
+    pub replies_waiting: u64,
+}
+
+/// Bytes of requests and replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessageBytes {
+    /// Those that were given to the fabric.
+    pub sent: u64,
+    /// Those that came.
+    pub received: u64,
 }
 
 /// The counters of one procedure.

@@ -40,17 +40,21 @@ impl Collector for Snapshot {
 
 fn encode_counts(metrics: &Metrics, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for (name, help, value) in [
-        ("calls", "Calls that were sent", metrics.calls),
-        ("call_retries", "Calls that were tried again", metrics.retries),
+        ("calls", "Calls that were sent", metrics.calls.sent),
+        (
+            "call_retries",
+            "Calls that were tried again",
+            metrics.calls.retries,
+        ),
         (
             "notifications",
             "Notifications that were sent",
-            metrics.notifications,
+            metrics.notifications.sent,
         ),
         (
             "requests",
             "Calls and notifications that a handler was given",
-            metrics.requests,
+            metrics.requests.started,
         ),
         ("peers_lost", "Peers that were lost", metrics.peers_lost),
         (
@@ -76,16 +80,16 @@ fn encode_counts(metrics: &Metrics, encoder: &mut DescriptorEncoder<'_>) -> fmt:
 
 fn encode_failures(metrics: &Metrics, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let kinds: [(_, _, &FailureCounts); 3] = [
-        ("call_failures", "Calls that failed", &metrics.call_failures),
+        ("call_failures", "Calls that failed", &metrics.calls.failures),
         (
             "notification_failures",
             "Notifications that are known to have failed",
-            &metrics.notification_failures,
+            &metrics.notifications.failures,
         ),
         (
             "request_failures",
             "Calls by others that failed here",
-            &metrics.request_failures,
+            &metrics.requests.failures,
         ),
     ];
     for (name, help, counts) in kinds {
@@ -103,8 +107,8 @@ fn encode_failures(metrics: &Metrics, encoder: &mut DescriptorEncoder<'_>) -> fm
 
 fn encode_bytes(metrics: &Metrics, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let directions: [(Labels<'_>, u64); 2] = [
-        (&[("direction", "sent")], metrics.message_bytes_sent),
-        (&[("direction", "received")], metrics.message_bytes_received),
+        (&[("direction", "sent")], metrics.message_bytes.sent),
+        (&[("direction", "received")], metrics.message_bytes.received),
     ];
     encode_counter(
         encoder,
@@ -161,17 +165,17 @@ fn encode_gauges(metrics: &Metrics, encoder: &mut DescriptorEncoder<'_>) -> fmt:
         (
             "calls_in_progress",
             "Calls that have not ended",
-            metrics.calls_in_progress,
+            metrics.calls.in_progress,
         ),
         (
             "requests_in_progress",
             "Calls that handlers have not answered",
-            metrics.requests_in_progress,
+            metrics.requests.in_progress,
         ),
         (
             "replies_waiting",
             "Replies that wait for their callers to read",
-            metrics.replies_waiting,
+            metrics.requests.replies_waiting,
         ),
         (
             "tasks",
@@ -248,12 +252,10 @@ mod tests {
     /// count up to all, and the text ends as it has to.
     #[test]
     fn the_text_is_valid() {
-        let mut metrics = Metrics {
-            calls: 7,
-            message_bytes_sent: 1 << 40,
-            ..Metrics::default()
-        };
-        metrics.call_failures.peer_died = 3;
+        let mut metrics = Metrics::default();
+        metrics.calls.sent = 7;
+        metrics.message_bytes.sent = 1 << 40;
+        metrics.calls.failures.peer_died = 3;
         for micros in [1, 10, 100, 200_000_000] {
             metrics.record_call("test.\"odd\" name\n", Ok(Duration::from_micros(micros)));
         }

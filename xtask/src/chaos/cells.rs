@@ -12,7 +12,7 @@ pub(super) struct Cell {
     pub(super) expected: Expected,
     /// Run i has the i-th of these, and again from the first.
     pub(super) layouts: &'static [Layout],
-    pub(super) bytes: u64,
+    pub(super) workload: Workload,
     /// The detection time of the job, in seconds.
     pub(super) detect: f64,
     /// So many seconds after the first fault the job has ended.
@@ -25,14 +25,33 @@ pub(super) struct Cell {
     pub(super) weather: Option<Weather>,
     /// One rank has too little of this.
     pub(super) shortage: Option<Shortage>,
+    /// A rank that stays stopped for the detection time is killed, as `--stopped fail` asks.
+    pub(super) kills_stopped: bool,
+}
+
+/// The calls that the ranks make.
+#[derive(Clone, Copy)]
+pub(super) struct Workload {
+    /// The length of the vectors.
+    pub(super) bytes: u64,
     /// Hosts that keep a copy of each contribution before it counts.
     pub(super) copies: u32,
     /// The rank that follows the root calls so much later than the others, in milliseconds.
     pub(super) late_ms: u32,
     /// The ranks call as a group of their own order.
     pub(super) is_group: bool,
-    /// A rank that stays stopped for the detection time is killed, as `--stopped fail` asks.
-    pub(super) kills_stopped: bool,
+}
+
+impl Workload {
+    /// Vectors of so many bytes, of which nobody keeps copies. All ranks call at once.
+    pub(super) const fn new(bytes: u64) -> Self {
+        Self {
+            bytes,
+            copies: 0,
+            late_ms: 0,
+            is_group: false,
+        }
+    }
 }
 
 /// The outcome that counts as right.
@@ -57,7 +76,7 @@ const fn cell(name: &'static str, fault: &'static str, draw: fn(&mut Draw) -> Ve
         fault,
         expected: Expected::Exact,
         layouts: &[FOUR_HOSTS],
-        bytes: 2 << 20,
+        workload: Workload::new(2 << 20),
         detect: 3.0,
         seconds_max: 20,
         runs: 20,
@@ -65,9 +84,6 @@ const fn cell(name: &'static str, fault: &'static str, draw: fn(&mut Draw) -> Ve
         draw,
         weather: None,
         shortage: None,
-        copies: 0,
-        late_ms: 0,
-        is_group: false,
         kills_stopped: false,
     }
 }
@@ -182,7 +198,7 @@ pub(super) const CELLS: &[Cell] = &[
     Cell {
         layouts: ALL,
         short_runs: 4,
-        bytes: 512,
+        workload: Workload::new(512),
         ..cell(
             "kill-in-short-call",
             "kill -9 of any rank within 3 ms of its call with 512 bytes; V if that had not returned",
@@ -199,8 +215,10 @@ pub(super) const CELLS: &[Cell] = &[
     Cell {
         layouts: ONE_HOST,
         short_runs: 4,
-        bytes: 512,
-        late_ms: 20,
+        workload: Workload {
+            late_ms: 20,
+            ..Workload::new(512)
+        },
         ..cell(
             "kill-in-table",
             "on one host, kill -9 of any rank within 25 ms of a call with 512 bytes; one rank calls 20 ms late",
@@ -217,9 +235,11 @@ pub(super) const CELLS: &[Cell] = &[
     Cell {
         layouts: ONE_HOST,
         short_runs: 4,
-        bytes: 512,
-        late_ms: 20,
-        is_group: true,
+        workload: Workload {
+            late_ms: 20,
+            is_group: true,
+            ..Workload::new(512)
+        },
         ..cell(
             "kill-in-group",
             "on one host, kill -9 of any rank of a group within 25 ms of a call with 512 bytes; one calls 20 ms late",
@@ -236,8 +256,10 @@ pub(super) const CELLS: &[Cell] = &[
     Cell {
         layouts: RANKS_BESIDE,
         short_runs: 4,
-        bytes: 512,
-        late_ms: 20,
+        workload: Workload {
+            late_ms: 20,
+            ..Workload::new(512)
+        },
         ..cell(
             "kill-among-hosts",
             "several ranks on each host, kill -9 of any within 25 ms of a call with 512 bytes; one calls 20 ms late",
@@ -254,8 +276,10 @@ pub(super) const CELLS: &[Cell] = &[
     Cell {
         layouts: ONE_HOST,
         short_runs: 4,
-        bytes: LONG,
-        late_ms: 5,
+        workload: Workload {
+            late_ms: 5,
+            ..Workload::new(LONG)
+        },
         ..cell(
             "kill-in-long-call",
             "on one host, kill -9 of any rank within 25 ms of a call with 8 MiB; one rank calls 5 ms late",
@@ -270,7 +294,7 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
-        bytes: LONG,
+        workload: Workload::new(LONG),
         detect: 1.0,
         expected: Expected::ExactOrNamed,
         ..cell("agent-kill", "kill -9 of a host's agent", |draw| {
@@ -279,7 +303,7 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
-        bytes: LONG,
+        workload: Workload::new(LONG),
         detect: 1.0,
         expected: Expected::ExactOrNamed,
         ..cell("host-kill", "loss of a host, agent and links at once", |draw| {
@@ -288,11 +312,13 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
-        bytes: LONG,
+        workload: Workload {
+            copies: 1,
+            ..Workload::new(LONG)
+        },
         detect: 1.0,
         // One rank a host: a second one might not be protected yet.
         layouts: &[Layout::new(4, 4), Layout::new(5, 5)],
-        copies: 1,
         // Under load it has hung: see docs/faults.md.
         short_runs: 0,
         ..cell(
@@ -305,7 +331,7 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
-        bytes: LONG,
+        workload: Workload::new(LONG),
         detect: 1.0,
         expected: Expected::ExactOrNamed,
         runs: 5,
@@ -374,7 +400,7 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
-        bytes: LONG,
+        workload: Workload::new(LONG),
         // With a detection time of 1 s a host may be lost: TCP may send again as late as 0.8 s after the end.
         ..cell("cut-short", "a host's links cut both ways for 0.5 s", |draw| {
             let host = draw.any_host();
@@ -383,7 +409,7 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
-        bytes: LONG,
+        workload: Workload::new(LONG),
         detect: 1.0,
         expected: Expected::ExactOrNamed,
         ..cell("cut", "a host's links cut both ways for ever", |draw| {
@@ -392,7 +418,7 @@ pub(super) const CELLS: &[Cell] = &[
         })
     },
     Cell {
-        bytes: LONG,
+        workload: Workload::new(LONG),
         detect: 1.0,
         seconds_max: 10,
         ..cell(
@@ -406,7 +432,7 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
-        bytes: 128 << 10,
+        workload: Workload::new(128 << 10),
         runs: 8,
         short_runs: 1,
         seconds_max: 30,
@@ -433,7 +459,7 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
-        bytes: LONG,
+        workload: Workload::new(LONG),
         runs: 8,
         short_runs: 2,
         seconds_max: 60,
@@ -448,7 +474,7 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
-        bytes: LONG,
+        workload: Workload::new(LONG),
         runs: 8,
         short_runs: 2,
         seconds_max: 60,

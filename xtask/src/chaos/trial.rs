@@ -23,7 +23,7 @@ use rustix::{
 use tempfile::TempDir;
 
 use super::{
-    cells::{Expected, Shortage},
+    cells::{Expected, Shortage, Workload},
     judge::{Outcome, Seen},
     steps::{Act, Draw, Layout, Moment, Step},
 };
@@ -108,27 +108,28 @@ impl Call {
     }
 }
 
+/// The collective of a run, and how it is called.
+#[derive(Clone, Copy)]
+pub(super) struct Collective {
+    pub(super) is_ordered: bool,
+    pub(super) is_sum: bool,
+    pub(super) call: Call,
+    pub(super) root: Rank,
+    /// The rank that follows the root. It calls late, if one does.
+    pub(super) next: Rank,
+}
+
 /// The choices of a run.
 pub(super) struct Trial<'a> {
     pub(super) programs: &'a Programs,
     /// Where the hosts are, if they are not this machine as it is.
     pub(super) network: Option<&'a Network>,
     pub(super) layout: Layout,
-    pub(super) bytes: u64,
+    pub(super) workload: Workload,
+    pub(super) collective: Collective,
     pub(super) detect: Duration,
-    pub(super) is_ordered: bool,
-    pub(super) is_sum: bool,
-    pub(super) call: Call,
-    pub(super) root: Rank,
-    pub(super) next: Rank,
     pub(super) steps: Vec<Step>,
     pub(super) shortage: Option<(Shortage, u32)>,
-    /// Hosts that keep a copy of each contribution before it counts.
-    pub(super) copies: u32,
-    /// So much later than the others `next` calls, in milliseconds.
-    pub(super) late_ms: u32,
-    /// The ranks call as a group of their own order.
-    pub(super) is_group: bool,
     /// A rank that stays stopped is killed.
     pub(super) kills_stopped: bool,
     pub(super) expected: Expected,
@@ -149,18 +150,17 @@ impl<'a> Trial<'a> {
             programs,
             network: None,
             layout: draw.layout,
-            bytes: 0,
+            workload: Workload::new(0),
+            collective: Collective {
+                is_ordered: false,
+                is_sum: true,
+                call: Call::Reduce,
+                root: draw.root,
+                next: draw.next,
+            },
             detect: Duration::from_secs(1),
-            is_ordered: false,
-            is_sum: true,
-            call: Call::Reduce,
-            root: draw.root,
-            next: draw.next,
             steps,
             shortage: None,
-            copies: 0,
-            late_ms: 0,
-            is_group: false,
             kills_stopped: false,
             expected: Expected::Exact,
             time_max: Duration::from_secs(20),
@@ -223,21 +223,31 @@ impl<'a> Trial<'a> {
             agent,
             worker,
         } = self.programs;
+        let Workload {
+            bytes,
+            copies,
+            late_ms,
+            is_group,
+        } = self.workload;
+        let Collective {
+            is_ordered,
+            is_sum,
+            call,
+            root,
+            next,
+        } = self.collective;
         let arguments = [
-            format!(
-                "bytes={}",
-                self.call.contribution_bytes(self.bytes, self.layout.ranks)
-            ),
-            format!("order={}", if self.is_ordered { "ordered" } else { "any" }),
-            format!("operation={}", if self.is_sum { "sum" } else { "xor" }),
-            format!("call={}", self.call.word()),
-            format!("root={}", self.root),
-            format!("next={}", self.next),
-            format!("copies={}", self.copies),
+            format!("bytes={}", call.contribution_bytes(bytes, self.layout.ranks)),
+            format!("order={}", if is_ordered { "ordered" } else { "any" }),
+            format!("operation={}", if is_sum { "sum" } else { "xor" }),
+            format!("call={}", call.word()),
+            format!("root={root}"),
+            format!("next={next}"),
+            format!("copies={copies}"),
             "buffers=odd".to_owned(),
-            format!("late={}", self.next),
-            format!("late-ms={}", self.late_ms),
-            format!("group={}", if self.is_group { "reversed" } else { "world" }),
+            format!("late={next}"),
+            format!("late-ms={late_ms}"),
+            format!("group={}", if is_group { "reversed" } else { "world" }),
         ];
         let mut arguments: Vec<_> = arguments.map(Into::into).into();
         let mut program = worker.clone();
@@ -248,7 +258,7 @@ impl<'a> Trial<'a> {
                 Shortage::Memory => format!("echo $$ > {}/cgroup.procs", group.0.display()),
             };
             if shortage == Shortage::Memory {
-                group.limit(MEMORY_BESIDE + 4 * self.bytes)?;
+                group.limit(MEMORY_BESIDE + 4 * bytes)?;
                 arguments.push(format!("hog={victim}").into());
             }
             program = folder.path().join("limited");
@@ -324,7 +334,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(trial: &'a Trial<'a>) -> Self {
         let mut seen = Seen {
-            is_for_all: trial.call.is_for_all(),
+            is_for_all: trial.collective.call.is_for_all(),
             ..Seen::default()
         };
         if let Some((shortage, _)) = trial.shortage {

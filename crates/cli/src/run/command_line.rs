@@ -90,7 +90,7 @@ pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::
     let mut settings = Settings::new(around);
     settings.read_unasked(&words)?;
     settings.take(words)?;
-    match settings.question.take() {
+    match settings.reading.question.take() {
         Some(question) => Ok(question),
         None => settings.finish().map(|request| Command::Run(Box::new(request))),
     }
@@ -134,7 +134,7 @@ pub(crate) fn some_options(words: Vec<OsString>, known: &'static [&'static str])
         read_key: &JobKey::read_from,
     };
     let mut settings = Settings::new(&around);
-    settings.known = Some(known);
+    settings.reading.known = Some(known);
     settings.take(words)?;
     settings.programs.current.program = "program".into();
     Ok(settings.finish()?.spec)

@@ -122,7 +122,7 @@ impl<'engine> Batch<'engine> {
         };
         let body = [&header.encode()[..], &message.bytes].concat();
         message.bytes.clear();
-        self.ground.metrics.message_bytes_sent += body.len() as u64;
+        self.ground.metrics.message_bytes.sent += body.len() as u64;
         let sent = self
             .ground
             .endpoint
@@ -164,12 +164,12 @@ impl<'engine> Batch<'engine> {
     fn fail(&mut self, call: BatchCall, source: SubmitError) {
         let procedure = call.procedure;
         let error = CallError::Submit { procedure, source };
-        self.ground.metrics.call_failures.record(&error);
+        self.ground.metrics.calls.failures.record(&error);
         call.promise.fulfil(Err(error));
     }
 
     fn waiting(&mut self, call: BatchCall, options: &CallOptions) -> AwaitedCall {
-        self.ground.metrics.calls += 1;
+        self.ground.metrics.calls.sent += 1;
         let observed = self.ground.observe_call(call.procedure, self.peer, options);
         AwaitedCall::new(call.promise, call.procedure, self.peer, observed)
     }

@@ -108,7 +108,7 @@ impl Calls {
         } else {
             self.call_with_retries::<P>(ground, peer, input, observed, options)?
         };
-        ground.metrics.calls += 1;
+        ground.metrics.calls.sent += 1;
         Ok(Call::new(pending))
     }
 
@@ -128,9 +128,9 @@ impl Calls {
         let mut request = Body::new();
         let encoded = header.encode_with(input, &mut request);
         encoded.map_err(|source| CallError::InputUnencodable { procedure, source })?;
-        ground.metrics.notifications += 1;
+        ground.metrics.notifications.sent += 1;
         if request.len() <= RequestHeader::SIZE + ground.eager_size_max() {
-            ground.metrics.message_bytes_sent += request.len() as u64;
+            ground.metrics.message_bytes.sent += request.len() as u64;
             return ground.endpoint.send_unexpected(peer, 0, request).map_err(failed);
         }
         let sent = self.send_request(ground, peer, &mut request, RequestHeader::SIZE, &options);
@@ -166,7 +166,7 @@ impl Calls {
             let (remote, exposed) = ground.expose_input(std::mem::take(request), head);
             (*request, region) = (remote, Some(Box::new(exposed)));
         }
-        ground.metrics.message_bytes_sent += request.len() as u64;
+        ground.metrics.message_bytes.sent += request.len() as u64;
         if let Err(error) = ground
             .endpoint
             .send_unexpected_body(peer, operation.tag(), request)
@@ -358,14 +358,14 @@ impl Calls {
                 Ok(took)
             }
             (Some(Err(error)), observed) => {
-                ground.metrics.call_failures.record(error);
+                ground.metrics.calls.failures.record(error);
                 if let Some(observed) = observed {
                     observed.handle_failed(error);
                 }
                 Err(())
             }
             (None, _) => {
-                ground.metrics.call_failures.cancelled += 1;
+                ground.metrics.calls.failures.cancelled += 1;
                 Err(())
             }
         };
@@ -409,7 +409,7 @@ impl AwaitedCall {
 
 /// The target of a notification has pulled its input, or has not.
 fn count_notification(result: &Result<Completion, OperationError>, ground: &mut Ground) {
-    let failures = &mut ground.metrics.notification_failures;
+    let failures = &mut ground.metrics.notifications.failures;
     match result {
         Ok(Completion::Received(reply)) => reply::count(reply, failures),
         Ok(_) => {}

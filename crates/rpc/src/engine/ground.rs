@@ -94,7 +94,7 @@ impl Ground {
     pub(super) fn tell_cancelled_once(&mut self, peer: PeerId, tag: u64, once: Option<&Once>) {
         // A target that has no room for this, or is gone, has the deadline of the call.
         let cancellation = Request::cancellation(once);
-        self.metrics.message_bytes_sent += cancellation.len() as u64;
+        self.metrics.message_bytes.sent += cancellation.len() as u64;
         let _ = self.endpoint.send_unexpected(peer, tag, cancellation);
         self.told = true;
     }

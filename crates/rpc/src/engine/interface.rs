@@ -32,7 +32,7 @@ impl Engine {
         let result = self
             .calls
             .call::<P>(&mut self.ground, target, input, &options.into());
-        result.inspect_err(|error| self.ground.metrics.call_failures.record(error))
+        result.inspect_err(|error| self.ground.metrics.calls.failures.record(error))
     }
 
     /// As [`Handle::call_hedged`]: the engine has to be driven meanwhile.

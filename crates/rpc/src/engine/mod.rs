@@ -311,14 +311,13 @@ impl Engine {
     /// Counters of all that the engine has done and is doing.
     pub fn metrics(&self) -> Metrics {
         let serving = self.serving.in_progress();
-        Metrics {
-            calls_in_progress: self.ground.metrics.calls - self.calls.ended(),
-            requests_in_progress: serving.deferred as u64,
-            replies_waiting: serving.unsent as u64,
-            heartbeats: self.ground.endpoint.heartbeat_counts(),
-            tasks: self.guests.tasks() as u64,
-            ..self.ground.metrics.clone()
-        }
+        let mut metrics = self.ground.metrics.clone();
+        metrics.calls.in_progress = metrics.calls.sent - self.calls.ended();
+        metrics.requests.in_progress = serving.deferred as u64;
+        metrics.requests.replies_waiting = serving.unsent as u64;
+        metrics.heartbeats = self.ground.endpoint.heartbeat_counts();
+        metrics.tasks = self.guests.tasks() as u64;
+        metrics
     }
 
     /// A handle by which other threads end the [`wait`](Self::wait) of the one that drives this engine.

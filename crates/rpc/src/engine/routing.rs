@@ -91,7 +91,7 @@ impl Engine {
     }
 
     fn handle_request(&mut self, from: PeerId, tag: u64, message: &Body) {
-        self.ground.metrics.message_bytes_received += message.len() as u64;
+        self.ground.metrics.message_bytes.received += message.len() as u64;
         if let Some((procedure, timeout, input)) = Request::decode_plain(message)
             && !self.serving.holds(from)
         {
@@ -122,7 +122,7 @@ impl Engine {
                     .handle_cancel(&mut self.ground, from, tag, request.once);
                 self.handle_arrivals(from);
             }
-            Payload::Refused => self.ground.metrics.notification_failures.busy += 1,
+            Payload::Refused => self.ground.metrics.notifications.failures.busy += 1,
             Payload::RemoteInput(place) => {
                 let (arrived, timeout) = (arrived(), request.header.timeout);
                 self.serving

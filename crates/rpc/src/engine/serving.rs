@@ -196,7 +196,7 @@ impl<L> Serving<L> {
         else {
             return false;
         };
-        ground.metrics.requests += 1;
+        ground.metrics.requests.started += 1;
         let mut body = Body::new();
         let run = || handle(caller, Wanted::Reply, input, &mut body);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
@@ -207,7 +207,7 @@ impl<L> Serving<L> {
             self.send_reply(ground, to(), body);
             return true;
         }
-        reply::count(&body, &mut ground.metrics.request_failures);
+        reply::count(&body, &mut ground.metrics.requests.failures);
         self.send_or_keep(ground, from, tag, deadline, &mut body);
         true
     }
@@ -228,7 +228,7 @@ impl<L> Serving<L> {
             self.reply_unknown(ground, reply);
             return None;
         };
-        ground.metrics.requests += 1;
+        ground.metrics.requests.started += 1;
         let caller = caller(&mut self.caller, &ground.endpoint, from, deadline)?;
         let span = observing.then(|| ObservedRequest::begin(served.name, caller.address(), reply.as_mut()));
         match &mut served.handler {

@@ -52,28 +52,28 @@ fn calls_are_counted() {
 
     let made = origin.metrics();
     assert_eq!(
-        (made.calls, made.calls_in_progress, made.notifications),
+        (made.calls.sent, made.calls.in_progress, made.notifications.sent),
         (9, 1, 1)
     );
-    let failures = made.call_failures;
+    let failures = made.calls.failures;
     assert_eq!((failures.fault, failures.unknown_procedure), (1, 1));
     assert_eq!(
         (failures.timed_out, failures.cancelled, failures.total()),
         (1, 1, 4)
     );
     let start = Instant::now();
-    while target.metrics().request_failures.cancelled < 2 && start.elapsed() < LONG {
+    while target.metrics().requests.failures.cancelled < 2 && start.elapsed() < LONG {
         target.progress();
     }
     let handled = target.metrics();
-    assert_eq!(handled.requests, 9);
-    let failures = handled.request_failures;
+    assert_eq!(handled.requests.started, 9);
+    let failures = handled.requests.failures;
     assert_eq!(
         (failures.fault, failures.unknown_procedure, failures.cancelled),
         (1, 1, 2)
     );
-    assert!(made.message_bytes_sent > 9 * 16);
-    assert_eq!(made.message_bytes_sent, handled.message_bytes_received);
+    assert!(made.message_bytes.sent > 9 * 16);
+    assert_eq!(made.message_bytes.sent, handled.message_bytes.received);
     assert!(made.procedures.is_empty() && handled.procedures.is_empty());
     drop(kept);
 }
@@ -86,14 +86,14 @@ fn failures_are_counted() {
     let call = origin.call::<Null>(target.address(), &(), LONG).unwrap();
     drop(target);
     assert!(origin.block_on(call).is_err());
-    let failures = origin.metrics().call_failures;
+    let failures = origin.metrics().calls.failures;
     assert_eq!(
         (failures.refused, failures.peer_died, failures.total()),
         (1, 1, 2)
     );
     let metrics = origin.metrics();
     assert_eq!(
-        (metrics.calls, metrics.calls_in_progress, metrics.peers_lost),
+        (metrics.calls.sent, metrics.calls.in_progress, metrics.peers_lost),
         (1, 0, 1)
     );
 }

@@ -144,7 +144,7 @@ fn cancel_after_a_reconnect() {
     target.serve_later::<Double>(move |_, _, _, responder| holding.lock().unwrap().push(responder));
     let address = target.address().clone();
     for asked_again in [true, false] {
-        let call_again = origin.metrics().retries + 1;
+        let call_again = origin.metrics().calls.retries + 1;
         // Its deadline would end it, too.
         let later = CallOptions {
             timeout: LONG * 3,
@@ -157,7 +157,7 @@ fn cancel_after_a_reconnect() {
             origin.progress();
         }
         if asked_again {
-            while origin.metrics().retries < call_again {
+            while origin.metrics().calls.retries < call_again {
                 origin.progress();
                 target.progress();
             }

@@ -453,7 +453,11 @@ fn timing_and_counts() {
     assert!(call.timing().unwrap().total() > Duration::ZERO);
     let metrics = engine.metrics();
     assert_eq!(
-        (metrics.calls, metrics.requests, metrics.calls_in_progress),
+        (
+            metrics.calls.sent,
+            metrics.requests.started,
+            metrics.calls.in_progress
+        ),
         (1, 1, 0)
     );
 }

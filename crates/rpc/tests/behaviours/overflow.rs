@@ -241,16 +241,16 @@ fn refused_notifications_are_counted() {
     call::<Echo>(&mut origin, &mut target, &vec![]).unwrap();
     let (handled, refused) = (
         handled.lock().unwrap().len() as u64,
-        target.metrics().request_failures.busy,
+        target.metrics().requests.failures.busy,
     );
     assert!(refused > 0, "{handled} were handled");
-    let large_refused = origin.metrics().notification_failures.busy - (50 - handled);
+    let large_refused = origin.metrics().notifications.failures.busy - (50 - handled);
     assert!(large_refused <= 1, "{:?}", origin.metrics());
-    assert_eq!(refused, origin.metrics().notification_failures.busy);
+    assert_eq!(refused, origin.metrics().notifications.failures.busy);
 
     origin.notify::<Null>(&address, &()).unwrap();
     call::<Echo>(&mut origin, &mut target, &vec![]).unwrap();
-    assert_eq!(target.metrics().request_failures.unknown_procedure, 1);
+    assert_eq!(target.metrics().requests.failures.unknown_procedure, 1);
 }
 
 /// A call with a large input or output that is cancelled, at whatever moment, leaves nothing behind.

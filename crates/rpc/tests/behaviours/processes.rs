@@ -312,7 +312,7 @@ fn server_restarted_on_the_same_address() {
     });
     assert!(
         handle
-            .with_blocking(|engine| engine.metrics().retries, LONG)
+            .with_blocking(|engine| engine.metrics().calls.retries, LONG)
             .unwrap()
             > 0
     );

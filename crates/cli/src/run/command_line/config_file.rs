@@ -26,7 +26,7 @@ impl Settings<'_> {
         // What is wrong with the command is told when it is read for good.
         let mut command = Settings::new(self.around);
         let taken = command.take(words.to_vec());
-        if command.files_read > 0 || taken.is_err() || command.question.is_some() {
+        if command.reading.files > 0 || taken.is_err() || command.reading.question.is_some() {
             return Ok(());
         }
         self.take_lines(&text)
@@ -45,8 +45,8 @@ impl Settings<'_> {
 
     /// Reads a file that an option names.
     pub(super) fn read_config(&mut self, path: &Path) -> anyhow::Result<()> {
-        self.files_read += 1;
-        if self.files_read > FILES_MAX {
+        self.reading.files += 1;
+        if self.reading.files > FILES_MAX {
             bail!("more than {FILES_MAX} files of options");
         }
         let text = (self.around.read)(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -66,7 +66,7 @@ impl Settings<'_> {
             {
                 self.take(words)?;
                 // Questions are for commands.
-                self.question = None;
+                self.reading.question = None;
                 // A line without a program is for all that come.
                 if !self.programs.current.program.is_empty() {
                     self.programs.end()?;

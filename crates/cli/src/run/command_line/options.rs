@@ -310,11 +310,11 @@ groups! { |to, given|
     }
     "About this command, and options that only Hydra needs" {
         /// Show this text
-        Job "--help, -h" => to.question = Some(Command::Help);
+        Job "--help, -h" => to.reading.question = Some(Command::Help);
         /// Show which version this is
-        Job "-version, -V" => to.question = Some(Command::Version);
+        Job "-version, -V" => to.reading.question = Some(Command::Version);
         /// Show which launchers and batch systems there are
-        Job "-info" => to.question = Some(Command::Info);
+        Job "-info" => to.reading.question = Some(Command::Info);
         /// Tune only Hydra; they are passed over, and -verbose says so
         Job "-demux, -topolib NAME" => {
             let value = given.text()?;

@@ -36,8 +36,14 @@ pub(super) struct Settings<'a> {
     pub(super) stdin: Option<StdinSource>,
     pub(super) failures: Failures,
     pub(super) checkpoints: Checkpointing,
+    pub(super) reading: Reading,
+}
+
+/// The reading of the words.
+#[derive(Default)]
+pub(super) struct Reading {
     /// How many files of options were named.
-    pub(super) files_read: u32,
+    pub(super) files: u32,
     /// Something is asked of this command, instead of a job.
     pub(super) question: Option<Command>,
     /// The rows that there are, by their first names; `None` if all are.
@@ -64,9 +70,7 @@ impl<'a> Settings<'a> {
             stdin: None,
             failures: Failures::default(),
             checkpoints: Checkpointing::default(),
-            files_read: 0,
-            question: None,
-            known: None,
+            reading: Reading::default(),
         }
     }
 
@@ -83,7 +87,7 @@ impl<'a> Settings<'a> {
             } else if let Some(option) = word.to_str().and_then(option_name) {
                 begun = ended;
                 self.take_option(option, &mut words)?;
-                if self.question.is_some() {
+                if self.reading.question.is_some() {
                     return Ok(());
                 }
             } else {
@@ -140,7 +144,7 @@ impl<'a> Settings<'a> {
             let Apply::Variable(apply) = row.apply else {
                 continue;
             };
-            if self.known.is_some_and(|known| !row.is_one_of(known)) {
+            if self.reading.known.is_some_and(|known| !row.is_one_of(known)) {
                 continue;
             }
             for name in row.names() {

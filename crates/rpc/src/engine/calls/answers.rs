@@ -41,7 +41,7 @@ impl Calls {
         else {
             return false;
         };
-        ground.metrics.message_bytes_received += message.len() as u64;
+        ground.metrics.message_bytes.received += message.len() as u64;
         self.ended += 1;
         self.places.fulfil(promise, || {
             Ok(Answer {
@@ -62,7 +62,7 @@ impl Calls {
         call: AwaitedCall,
         message: Body,
     ) {
-        ground.metrics.message_bytes_received += message.len() as u64;
+        ground.metrics.message_bytes.received += message.len() as u64;
         let Some((reply, handling)) = Reply::decode(&message) else {
             return self.fail_call(ground, call, |procedure, peer| CallError::OutputMalformed {
                 procedure,

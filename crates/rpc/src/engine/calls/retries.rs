@@ -189,7 +189,7 @@ impl Calls {
             self.end_attempts(&attempt);
             return self.end_call(ground, call, None);
         }
-        ground.metrics.retries += 1;
+        ground.metrics.calls.retries += 1;
         let left = call
             .deadline
             .map(|deadline| deadline.saturating_duration_since(now));

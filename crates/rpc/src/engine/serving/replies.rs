@@ -20,7 +20,7 @@ impl<L> Serving<L> {
         for (to, body) in self.replies.take() {
             happened += 1;
             if self.deferred.end(to.peer, to.tag) {
-                ground.metrics.request_failures.cancelled += 1;
+                ground.metrics.requests.failures.cancelled += 1;
                 // Nobody waits for it, unless it may be asked for again.
                 if to.once.is_none() {
                     continue;
@@ -94,7 +94,7 @@ impl<L> Serving<L> {
                 let body = Reply::UnknownProcedure.encode(reply.handling());
                 self.reply(ground, reply, body);
             }
-            None => ground.metrics.request_failures.unknown_procedure += 1,
+            None => ground.metrics.requests.failures.unknown_procedure += 1,
         }
     }
 
@@ -116,7 +116,7 @@ impl<L> Serving<L> {
 
     /// Sends a reply, or keeps it until there is room for it. A caller that cannot be reached is gone.
     pub(in crate::engine) fn send_reply(&mut self, ground: &mut Ground, to: ReplyTo, mut body: Body) {
-        reply::count(&body, &mut ground.metrics.request_failures);
+        reply::count(&body, &mut ground.metrics.requests.failures);
         if body.len() > ground.eager_size_max() {
             body = self.expose_output(ground, &to, body);
         }
@@ -141,7 +141,7 @@ impl<L> Serving<L> {
         deadline: Option<Instant>,
         body: &mut Body,
     ) {
-        ground.metrics.message_bytes_sent += body.len() as u64;
+        ground.metrics.message_bytes.sent += body.len() as u64;
         if self.unsent.is_empty() || !self.unsent.holds(peer) {
             match ground.endpoint.send_reply(peer, tag, body) {
                 Ok(()) => return,

@@ -153,9 +153,9 @@ impl<L> Serving<L> {
         from: PeerId,
         procedure: u64,
     ) {
-        ground.metrics.request_failures.busy += 1;
+        ground.metrics.requests.failures.busy += 1;
         let refusal = Request::refusal(procedure);
-        ground.metrics.message_bytes_sent += refusal.len() as u64;
+        ground.metrics.message_bytes.sent += refusal.len() as u64;
         // Without room for it the caller reads nothing, and will not know.
         let _ = ground.endpoint.send_unexpected(from, 0, refusal);
         ground.told = true;
