@@ -247,7 +247,7 @@ impl Planner<'_> {
         let level = latency + per_chunk + together * chunk_bytes / rate;
         let depth = shape.depth(sites) * halves;
         let links = shape.sharing() * halves * bytes as f64 / rate;
-        links.hypot(chunks * per_chunk) + depth * level
+        links.hypot(halves * chunks * per_chunk) + depth * level
     }
 
     /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.

@@ -29,7 +29,7 @@ pub struct BufferReduction<T: Pod> {
 /// The part of a reduction that the caller gets back.
 enum Lent<T> {
     Memory(Arc<ReadOnlyMemfd>, usize),
-    /// The call went wrong before anything was lent.
+    /// Nothing was lent: it is short, or the call went wrong before.
     Buffer(Buffer<T>),
 }
 
@@ -42,7 +42,7 @@ impl<T: Pod> BufferReduction<T> {
         }
     }
 
-    /// A reduction that has failed before its buffer was lent.
+    /// A reduction to which its buffer is not lent.
     pub(super) fn unlent(reduction: Reduction<Vec<T>>, buffer: Buffer<T>) -> Self {
         Self {
             reduction,

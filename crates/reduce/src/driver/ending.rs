@@ -80,8 +80,9 @@ impl ProgressThread {
 
     /// Lets go of memory that nobody needs any more, and completes the reductions that waited for that.
     pub(super) fn give_back(&mut self) {
-        self.releases.send(self.link.as_deref());
-        self.returns.see_to(Instant::now());
+        let now = Instant::now();
+        self.releases.send(self.link.as_deref(), now);
+        self.returns.see_to(now);
     }
 }
 
@@ -90,11 +91,20 @@ impl ProgressThread {
 #[derive(Default)]
 pub(super) struct Releases {
     due: VecDeque<(HoldId, Bytes)>,
+    /// When the agent is told of them at the latest: each message wakes it.
+    tell_at: Option<Instant>,
     /// Memory of sessions whose ends others may not have heard.
     kept: BTreeMap<Session, (HoldId, Bytes)>,
 }
 
 impl Releases {
+    /// So many small pieces of memory are let go of together.
+    const TOGETHER: usize = 8;
+    /// One of so many bytes is wanted again.
+    const LARGE: usize = 64 << 10;
+    /// So long a piece waits for others.
+    const PATIENCE: Duration = Duration::from_millis(2);
+
     pub(super) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
@@ -106,6 +116,7 @@ impl Releases {
     /// This rank leaves, and nobody waits for anything of it.
     pub(super) fn let_go_of_all(&mut self) {
         self.due.extend(std::mem::take(&mut self.kept).into_values());
+        self.tell_at = Some(Instant::now());
     }
 
     /// Others have heard the end of a session.
@@ -113,8 +124,17 @@ impl Releases {
         self.due.extend(self.kept.remove(&session));
     }
 
-    /// Tells the agent, if it has room for that.
-    fn send(&mut self, link: Option<&AgentLink>) {
+    /// Tells the agent, if it has room for that, and it is worth it or time.
+    fn send(&mut self, link: Option<&AgentLink>, now: Instant) {
+        if self.due.is_empty() {
+            return;
+        }
+        let tell_at = *self.tell_at.get_or_insert(now + Self::PATIENCE);
+        let is_worth_it =
+            self.due.len() >= Self::TOGETHER || self.due.iter().any(|(_, memory)| memory.len() >= Self::LARGE);
+        if !is_worth_it && now < tell_at {
+            return;
+        }
         while let Some((hold, _)) = self.due.front() {
             let sent = link.map(|link| link.send(&ToAgent::Release(*hold), None));
             if let Some(Err(AgentLinkError::Full)) = sent {
@@ -122,13 +142,18 @@ impl Releases {
             }
             self.due.pop_front();
         }
+        self.tell_at = None;
     }
 }
 
 /// The reductions whose ends are known and not told, because their callers get a buffer back that is still read: by the
 /// sends of chunks that nobody waits for any more.
 #[derive(Default)]
-pub(super) struct Returns(Vec<Return>);
+pub(super) struct Returns {
+    waiting: Vec<Return>,
+    /// Callers were told since somebody asked.
+    has_told: bool,
+}
 
 struct Return {
     completion: Completion,
@@ -141,10 +166,11 @@ impl Returns {
     /// Completes a reduction, as soon as its buffer is free.
     pub(super) fn end(&mut self, completion: Completion, result: SlotResult) {
         if completion.is_free() {
+            self.has_told = true;
             return completion.complete(result);
         }
         let until = Instant::now() + PATIENCE;
-        self.0.push(Return {
+        self.waiting.push(Return {
             completion,
             result,
             until,
@@ -153,19 +179,25 @@ impl Returns {
 
     fn see_to(&mut self, now: Instant) {
         let is_due = |waiting: &mut Return| waiting.completion.is_free() || waiting.until <= now;
-        for due in self.0.extract_if(.., is_due) {
+        for due in self.waiting.extract_if(.., is_due) {
+            self.has_told = true;
             due.completion.complete(due.result);
         }
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.0.iter().map(|waiting| waiting.until).min()
+        self.waiting.iter().map(|waiting| waiting.until).min()
+    }
+
+    /// Says if callers were told of ends since the last time.
+    pub(super) fn take_told(&mut self) -> bool {
+        std::mem::take(&mut self.has_told)
     }
 }
 
 impl Drop for Returns {
     fn drop(&mut self) {
-        for waiting in self.0.drain(..) {
+        for waiting in self.waiting.drain(..) {
             waiting.completion.complete(waiting.result);
         }
     }
@@ -249,14 +281,38 @@ mod tests {
         releases.keep(session, Some((HoldId(3), Bytes::from_owner(lent))));
         assert!(releases.is_empty());
         releases.let_go(session);
-        releases.send(Some(&rank));
+        let begun = Instant::now();
+        let later = begun + Releases::PATIENCE;
+        releases.send(Some(&rank), begun);
+        releases.send(Some(&rank), later);
         assert!(!loan.is_over() && !releases.is_empty());
         while agent.receive::<ToAgent>().unwrap().is_some() {}
-        releases.send(Some(&rank));
+        releases.send(Some(&rank), later);
         assert!(loan.is_over() && releases.is_empty());
         assert_eq!(
             agent.receive::<ToAgent>().unwrap().unwrap().0,
             ToAgent::Release(HoldId(3))
         );
+    }
+
+    /// Short memory is let go of together, or after a while; long memory at once.
+    #[test]
+    fn short_memory_is_let_go_of_together() {
+        let (agent, rank) = AgentLink::pair().unwrap();
+        let mut releases = Releases::default();
+        let begun = Instant::now();
+        let released = || std::iter::from_fn(|| agent.receive::<ToAgent>().unwrap()).count();
+        let let_go = |releases: &mut Releases, bytes: usize| {
+            releases.due.push_back((HoldId(1), Bytes::from(vec![0; bytes])));
+            releases.send(Some(&rank), begun);
+            released()
+        };
+        assert_eq!(let_go(&mut releases, 8), 0);
+        releases.send(Some(&rank), begun + Releases::PATIENCE);
+        assert_eq!(released(), 1);
+        let told: Vec<usize> = (0..Releases::TOGETHER).map(|_| let_go(&mut releases, 8)).collect();
+        assert_eq!(told.iter().sum::<usize>(), Releases::TOGETHER);
+        assert_eq!(told.last(), Some(&Releases::TOGETHER));
+        assert_eq!(let_go(&mut releases, Releases::LARGE), 1);
     }
 }

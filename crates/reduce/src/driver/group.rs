@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
-use ropewalk_reduce_core::{Member, Token};
+use ropewalk_reduce_core::{Call, Member, Token};
 
 use super::{
     buffer_reduction::BufferReduction,
@@ -185,7 +185,7 @@ impl Group {
                 Ok(waiting) => {
                     drop(encoded);
                     waiting.lend(operation.codec.memory(data));
-                    return Ok(Reduction::new(slot, operation.codec, self.job.rank).by(Some(waiting)));
+                    return Ok(Reduction::new(slot, operation.codec, &self.job).by(Some(waiting)));
                 }
                 Err(completion) => completion,
             };
@@ -200,14 +200,14 @@ impl Group {
                     let length = signature.length.unwrap_or_default();
                     let begin =
                         self.begin(id, signature, length, operation.fold, options.timeout, completion)?;
-                    self.job.wish(Wish::Begin(Box::new(begin)));
+                    self.job.begin(begin);
                 }
                 Some(memory) => {
                     let memory = memory.map_err(ReduceError::Memory)?;
                     self.contribute(id, signature, memory, operation.fold, options, completion)?;
                 }
             }
-            Ok(Reduction::new(slot, operation.codec, self.job.rank))
+            Ok(Reduction::new(slot, operation.codec, &self.job))
         })
     }
 
@@ -264,45 +264,63 @@ impl Group {
     ) -> BufferReduction<T> {
         let operation = reducer.into_operation();
         let (elements, bytes) = (buffer.len(), size_of_val(&*buffer));
-        let memory = match buffer.lend() {
-            Ok(memory) => memory,
-            Err((buffer, error)) => {
-                let called = self.call(options, |_| Err(ReduceError::Memory(error)));
-                let slot = called.unwrap_or_else(Slot::failed);
-                let reduction = Reduction::new(slot, operation.codec, self.job.rank);
-                return BufferReduction::unlent(reduction, buffer);
-            }
+        // To lend memory costs several system calls, and the agent has to be told at once when it comes back.
+        let lent = match bytes as u64 <= Call::ENCLOSED_BYTES_MAX {
+            true => Err(buffer),
+            false => match buffer.lend() {
+                Ok(memory) => Ok(memory),
+                Err((buffer, error)) => {
+                    let called = self.call(options, |_| Err(ReduceError::Memory(error)));
+                    let slot = called.unwrap_or_else(Slot::failed);
+                    let reduction = Reduction::new(slot, operation.codec, &self.job);
+                    return BufferReduction::unlent(reduction, buffer);
+                }
+            },
         };
         let called = self.call(options, |id| {
-            let length = bytes as u64;
-            let signature = self.signature(&operation, length, kind, options)?;
+            let signature = self.signature(&operation, bytes as u64, kind, options)?;
             if operation.element_size.is_none() {
                 let operation = operation.name.clone();
                 return Err(ReduceError::NotElementwise { operation });
             }
-            let (lent, loan) = LentMemory::new(Arc::clone(&memory), bytes);
-            let (completion, slot) = Completion::new(Some(loan));
+            let (memory, loan) = match &lent {
+                Ok(memory) => {
+                    let (lent, loan) = LentMemory::new(Arc::clone(memory), bytes);
+                    (Ok(lent), Some(loan))
+                }
+                Err(buffer) => (Err(bytemuck::cast_slice(buffer)), None),
+            };
+            let (completion, slot) = Completion::new(loan);
             let offered = Offered {
                 id,
                 signature: &signature,
                 fold: &operation.fold,
                 is_total: operation.is_total,
                 is_block: false,
-                is_lent: true,
-                data: Some(lent.as_ref()),
+                is_lent: memory.is_ok(),
+                data: Some(memory.as_ref().map_or_else(|data| *data, AsRef::as_ref)),
                 options,
             };
             let completion = match self.offer(&offered, completion)? {
                 Ok(waiting) => return Ok((slot, Some(waiting))),
                 Err(completion) => completion,
             };
-            let (lent, fold) = (ContributionMemory::Lent(lent), operation.fold.clone());
-            self.contribute(id, signature, lent, fold, options, completion)?;
+            let memory = match memory {
+                Ok(lent) => ContributionMemory::Lent(lent),
+                Err(data) => {
+                    ContributionMemory::new(&self.job.spare_memory, data).map_err(ReduceError::Memory)?
+                }
+            };
+            let fold = operation.fold.clone();
+            self.contribute(id, signature, memory, fold, options, completion)?;
             Ok((slot, None))
         });
         let (slot, waiting) = called.unwrap_or_else(|error| (Slot::failed(error), None));
-        let reduction = Reduction::new(slot, operation.codec, self.job.rank).by(waiting);
-        BufferReduction::lent(reduction, memory, elements)
+        let reduction = Reduction::new(slot, operation.codec, &self.job).by(waiting);
+        match lent {
+            Ok(memory) => BufferReduction::lent(reduction, memory, elements),
+            Err(buffer) => BufferReduction::unlent(reduction, buffer),
+        }
     }
 
     /// Protects a contribution, and leaves it to the progress thread.
@@ -352,7 +370,7 @@ impl Group {
             begin: first,
             hold,
         };
-        self.job.wish(Wish::Begin(Box::new(begin)));
+        self.job.begin(begin);
         Ok(())
     }
 
@@ -423,8 +441,8 @@ impl Group {
                 originals: Originals::Shared(held.collect()),
                 ..self.begin(id, signature, length, operation.fold, timeout, completion)?
             };
-            self.job.wish(Wish::Begin(Box::new(begin)));
-            Ok(Reduction::new(slot, operation.codec, self.job.rank))
+            self.job.begin(begin);
+            Ok(Reduction::new(slot, operation.codec, &self.job))
         })
     }
 

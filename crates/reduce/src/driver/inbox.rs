@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, ThreadId},
 };
 
@@ -14,20 +14,26 @@ use std::{
 pub(super) struct Inbox<T> {
     state: Mutex<State<T>>,
     has_room: Condvar,
-    taker: OnceLock<ThreadId>,
     waiting_max: usize,
 }
 
-/// The things that wait; `None` once nothing is taken any more.
-type State<T> = Option<VecDeque<T>>;
+#[derive(Debug)]
+struct State<T> {
+    /// The things that wait; `None` once nothing is taken any more.
+    waiting: Option<VecDeque<T>>,
+    /// The thread that took last, until it [rests](Inbox::rest).
+    taker: Option<ThreadId>,
+}
 
 impl<T> Inbox<T> {
     /// An inbox in which at most `waiting_max` things wait, and those that the taker itself puts in.
     pub(super) fn new(waiting_max: usize) -> Self {
         Self {
-            state: Mutex::new(Some(VecDeque::new())),
+            state: Mutex::new(State {
+                waiting: Some(VecDeque::new()),
+                taker: None,
+            }),
             has_room: Condvar::new(),
-            taker: OnceLock::new(),
             waiting_max,
         }
     }
@@ -35,12 +41,12 @@ impl<T> Inbox<T> {
     /// Leaves something for the taker, as soon as there is room. Drops it if nothing is taken any more.
     pub(super) fn put(&self, thing: T) {
         let is_full = |state: &mut State<T>| {
-            let waiting = state.as_ref().map_or(0, VecDeque::len);
-            waiting >= self.waiting_max && self.taker.get() != Some(&thread::current().id())
+            let waiting = state.waiting.as_ref().map_or(0, VecDeque::len);
+            waiting >= self.waiting_max && state.taker != Some(thread::current().id())
         };
         let state = self.has_room.wait_while(self.lock(), is_full);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        let late = match &mut *state {
+        let late = match &mut state.waiting {
             Some(waiting) => {
                 waiting.push_back(thing);
                 None
@@ -52,10 +58,12 @@ impl<T> Inbox<T> {
         drop(late);
     }
 
-    /// Takes all that waits; `None` once the inbox is closed. Only one thread does that.
+    /// Takes all that waits; `None` once the inbox is closed. One thread at a time does that.
     pub(super) fn take(&self) -> Option<VecDeque<T>> {
-        self.taker.get_or_init(|| thread::current().id());
-        let taken = self.lock().as_mut().map(std::mem::take);
+        let mut state = self.lock();
+        state.taker = Some(thread::current().id());
+        let taken = state.waiting.as_mut().map(std::mem::take);
+        drop(state);
         // Who waits has found it full, and nothing was taken since then. To wake nobody is a system call too.
         if taken
             .as_ref()
@@ -66,9 +74,14 @@ impl<T> Inbox<T> {
         taken
     }
 
+    /// Another thread may take now.
+    pub(super) fn rest(&self) {
+        self.lock().taker = None;
+    }
+
     /// Drops what waits, and from now on whatever is put in.
     pub(super) fn close(&self) {
-        let abandoned = self.lock().take();
+        let abandoned = self.lock().waiting.take();
         self.has_room.notify_all();
         drop(abandoned);
     }
@@ -123,7 +136,7 @@ mod tests {
                 inbox.put(thing.clone());
                 inbox.put(thing.clone());
             });
-            while inbox.lock().as_ref().is_some_and(VecDeque::is_empty) {
+            while inbox.lock().waiting.as_ref().is_some_and(VecDeque::is_empty) {
                 thread::yield_now();
             }
             inbox.close();

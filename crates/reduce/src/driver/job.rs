@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    os::fd::AsFd,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,7 +18,7 @@ use ropewalk_fabric::{AgentLink, HoldId, SpanKind, TraceEvent, Waker};
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_pmi_client::{Client, ClientError};
-use ropewalk_reduce_core::{Member, Session};
+use ropewalk_reduce_core::{Call, Member, Session};
 use ropewalk_rpc::{Engine, EngineOptions};
 use thiserror::Error;
 
@@ -31,6 +32,7 @@ use super::{
     session::Begin,
     table_calls::{TableCalls, Tables},
     trace::{Tracer, now_ns},
+    turns::Turns,
 };
 use crate::{buffer::Buffer, ids::GroupId};
 
@@ -58,6 +60,8 @@ pub(super) struct Shared {
     pub(super) link: Option<Arc<AgentLink>>,
     pub(super) tracer: Tracer,
     waker: Waker,
+    /// Who drives the machines.
+    pub(super) turns: Turns,
     /// The wishes that the progress thread has not seen yet.
     inbox: Inbox<Wish>,
     calls: Mutex<BTreeMap<GroupId, u64>>,
@@ -116,6 +120,7 @@ impl Job {
             tracer: Tracer::new(joined.link.clone()),
             link: joined.link,
             waker: engine.waker(),
+            turns: Turns::default(),
             inbox: Inbox::new(WISHES_MAX),
             calls: Mutex::default(),
             holds: AtomicU64::new(0),
@@ -126,10 +131,13 @@ impl Job {
                 Tables::new(TableCalls::new(table, world, joined.rank, &hosts))
             }),
         });
+        let descriptor = engine.as_fd().try_clone_to_owned();
+        let descriptor = descriptor.map_err(BootstrapError::Thread)?;
         let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses, joined.hosts);
+        let driven = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("ropewalk-progress".into())
-            .spawn(|| progress.run());
+            .spawn(move || driven.turns.run(progress, &descriptor));
         let thread = thread.map_err(BootstrapError::Thread)?;
         Ok(Self {
             shared,
@@ -254,7 +262,17 @@ impl Shared {
     /// Leaves a wish for the progress thread, as soon as there is room; one that comes too late ends at once.
     pub(super) fn wish(&self, wish: Wish) {
         self.inbox.put(wish);
-        self.waker.wake();
+        self.wake();
+    }
+
+    /// Has a reduction begin. A short one is announced by this thread, if nobody drives the machines: that takes less
+    /// time than to wake who does.
+    pub(super) fn begin(&self, begin: Begin) {
+        let is_short = begin.length <= Call::ENCLOSED_BYTES_MAX;
+        self.inbox.put(Wish::Begin(Box::new(begin)));
+        if !(is_short && self.turns.take_turn()) {
+            self.wake();
+        }
     }
 
     /// Takes what the program left; `None` once it wants no more.
@@ -265,6 +283,17 @@ impl Shared {
     /// Has the progress thread look at the world.
     pub(super) fn wake(&self) {
         self.waker.wake();
+        self.turns.call_thread();
+    }
+
+    /// Has the progress thread look at the time again, if it sleeps on descriptors.
+    pub(super) fn wake_sleeper(&self) {
+        self.waker.wake();
+    }
+
+    /// Nobody takes wishes for now.
+    pub(super) fn rest(&self) {
+        self.inbox.rest();
     }
 
     /// Takes no more wishes.
@@ -273,7 +302,7 @@ impl Shared {
         if let Some(tables) = &self.tables {
             tables.abandon();
         }
-        self.waker.wake();
+        self.wake();
     }
 
     /// Takes note of how the last reduction ended.

@@ -37,6 +37,7 @@ mod sites;
 mod split;
 mod table_calls;
 mod trace;
+mod turns;
 
 pub use self::{
     barrier::Barrier,

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::fd::AsFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,7 +13,6 @@ use ropewalk_reduce_core::{
     Worker, WorkerAction,
 };
 use ropewalk_rpc::Engine;
-use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     arrivals::Arrivals,
@@ -32,6 +30,7 @@ use super::{
     sites::{Kind, Sites},
     table_calls::{Legacies, Tables},
     trace::now_ns,
+    turns::{Idle, Turn},
 };
 use crate::{
     ids::ReductionNumber,
@@ -115,38 +114,38 @@ impl ProgressThread {
         }
     }
 
-    /// Works until the job is left.
-    pub(super) fn run(mut self) {
-        loop {
-            // This takes the wish to be woken, so that everything one may be woken for has to be looked at after it.
-            self.engine.progress();
-            let Some(wishes) = self.shared.take_wishes() else {
-                return self.say_farewell();
-            };
-            // What others have left in the table has to be known before anything of its calls is heard.
-            self.see_to_table_calls();
-            wishes.into_iter().for_each(|wish| self.fulfil(wish));
-            // Mail that was answered is heard, also if its sender is gone by now.
-            self.receive_mail();
-            self.receive_from_agent();
-            self.receive_reads();
-            self.receive_answers();
-            self.roads.see_to_forwarded();
-            self.notice_lost_peers();
-            self.watch_peers();
-            self.confer();
-            self.handle_time();
-            self.see_to_copies();
-            let is_done = self.act() && !self.give_up_broken_lines();
-            self.send();
-            if is_done {
-                self.sleep();
-            }
+    /// Does what there is to do, a bounded part of it if that is much.
+    pub(super) fn turn(&mut self) -> Turn {
+        // This takes the wish to be woken, so that everything one may be woken for has to be looked at after it.
+        self.engine.progress();
+        let Some(wishes) = self.shared.take_wishes() else {
+            return Turn::Over;
+        };
+        // What others have left in the table has to be known before anything of its calls is heard.
+        self.see_to_table_calls();
+        wishes.into_iter().for_each(|wish| self.fulfil(wish));
+        // Mail that was answered is heard, also if its sender is gone by now.
+        self.receive_mail();
+        self.receive_from_agent();
+        self.receive_reads();
+        self.receive_answers();
+        self.roads.see_to_forwarded();
+        self.notice_lost_peers();
+        self.watch_peers();
+        self.confer();
+        self.handle_time();
+        self.see_to_copies();
+        let is_done = self.act() && !self.give_up_broken_lines();
+        self.send();
+        if self.returns.take_told() {
+            self.shared.turns.tell();
         }
+        let idle = is_done.then(|| self.idle()).flatten();
+        idle.map_or(Turn::Again, Turn::Idle)
     }
 
     /// The others may have to hear of an error with which this rank leaves.
-    fn say_farewell(mut self) {
+    pub(super) fn say_farewell(mut self) {
         let end = Instant::now() + FAREWELL_TIME;
         loop {
             self.act();
@@ -496,7 +495,8 @@ impl ProgressThread {
         self.give_back();
     }
 
-    fn sleep(&mut self) {
+    /// The time until there is something to do; `None` if there is now.
+    fn idle(&mut self) -> Option<Idle> {
         let now = Instant::now();
         let seat = self.seat.as_ref().and_then(Seat::poll_timeout);
         let seat = seat.and_then(|deadline| self.origin.checked_add(deadline));
@@ -519,16 +519,12 @@ impl ProgressThread {
         let deadline = deadlines.into_iter().flatten().min();
         // The engine may have said that it is ready now, which is later than when this began.
         let now = Instant::now();
-        let timeout = deadline.map_or(SLEEP_MAX, |at| at.saturating_duration_since(now).min(SLEEP_MAX));
-        if timeout.is_zero() || self.inherited.has_ready() {
-            return;
-        }
-        let mut descriptors = vec![PollFd::from_borrowed_fd(self.engine.as_fd(), PollFlags::IN)];
-        if let Some(link) = &self.link {
-            descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN));
-        }
-        // An interruption only means to look at the world again.
-        let _ = poll(&mut descriptors, timeout.try_into().ok().as_ref());
+        let until = deadline.map_or(now + SLEEP_MAX, |at| at.min(now + SLEEP_MAX));
+        let is_idle = until > now && !self.inherited.has_ready();
+        is_idle.then_some(Idle {
+            until,
+            has_agent: self.link.is_some(),
+        })
     }
 }
 

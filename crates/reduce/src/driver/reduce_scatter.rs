@@ -104,7 +104,7 @@ impl Group {
         drop(encoded);
         match (failed, own) {
             (None, Some((slot, waiting))) => {
-                Ok(Reduction::new(slot, operation.codec, self.rank()).by(waiting))
+                Ok(Reduction::new(slot, operation.codec, self.shared()).by(waiting))
             }
             (None, None) => Err(ReduceError::NotMember { rank: self.rank() }),
             (Some(error), _) => Err(error),

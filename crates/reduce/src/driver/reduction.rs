@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ropewalk_fabric::AgentLinkError;
@@ -17,7 +17,7 @@ use thiserror::Error;
 
 #[cfg(doc)]
 use super::group::Protection;
-use super::{lent_memory::Loan, sites::Sites, table_calls::Waiting};
+use super::{job::Shared, lent_memory::Loan, sites::Sites, table_calls::Waiting};
 use crate::{
     operation::{Codec, DecodeError, Elements, ResultMemory},
     outcome::{Receipt, ReductionError},
@@ -31,7 +31,7 @@ use crate::{
 pub struct Reduction<V> {
     slot: Arc<Slot>,
     codec: Box<dyn Codec<V>>,
-    rank: Rank,
+    shared: Arc<Shared>,
     /// Of a call of the table, which its caller ends.
     waiting: Option<Waiting>,
 }
@@ -49,11 +49,11 @@ pub struct Outcome<V> {
 }
 
 impl<V> Reduction<V> {
-    pub(super) fn new(slot: Arc<Slot>, codec: Box<dyn Codec<V>>, rank: Rank) -> Self {
+    pub(super) fn new(slot: Arc<Slot>, codec: Box<dyn Codec<V>>, shared: &Arc<Shared>) -> Self {
         Self {
             slot,
             codec,
-            rank,
+            shared: Arc::clone(shared),
             waiting: None,
         }
     }
@@ -95,10 +95,15 @@ impl<V> Reduction<V> {
         self.wait()
     }
 
+    /// So long a caller drives at once.
+    const LOOK: Duration = Duration::from_secs(3600);
+
     pub(super) fn wait(&self) -> Result<Outcome<V>, ReduceError> {
         if let Some(waiting) = &self.waiting {
             waiting.wait(&self.slot);
         }
+        let look_at = || Instant::now() + Self::LOOK;
+        while !self.slot.is_full() && self.shared.turns.drive_until(look_at(), || self.slot.is_full()) {}
         let mut state = self.slot.lock();
         loop {
             if let Some(result) = state.result.take() {
@@ -154,7 +159,7 @@ impl<V> Future for Reduction<V> {
 impl<V> fmt::Debug for Reduction<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reduction")
-            .field("rank", &self.rank)
+            .field("rank", &self.shared.rank)
             .field("is_done", &self.is_done())
             .finish()
     }

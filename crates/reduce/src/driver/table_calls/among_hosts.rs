@@ -190,6 +190,17 @@ impl TableCalls {
         true
     }
 
+    /// Says if this rank stands for a host among several.
+    pub(in crate::driver) fn stands_for_host(&self) -> bool {
+        self.hosts.as_ref().is_some_and(|hosts| hosts.own() == self.own)
+    }
+
+    /// Says if all ranks of this host have posted a call, so that this one, which stands for them, waits for other
+    /// hosts alone.
+    pub(in crate::driver) fn waits_for_hosts(&self, number: u64) -> bool {
+        self.stands_for_host() && self.table.state(number) == CallState::Posted
+    }
+
     /// The session among hosts that waits while the time of a call is over: all have to leave the table.
     pub(in crate::driver) fn overdue_among_hosts(&self) -> Option<(Session, Member)> {
         let hosts = self.hosts.as_ref()?;

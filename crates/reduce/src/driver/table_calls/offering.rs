@@ -112,7 +112,9 @@ impl Group {
         let waiting = Waiting::new(Arc::clone(shared), Arc::clone(&calls), number, taker, long);
         match calls.offer(number, call, data.unwrap_or_default()) {
             Offer::Posted => {
-                if calls.has_to_begin_among_hosts(number) {
+                let has_to_begin = calls.has_to_begin_among_hosts(number);
+                // To drive the machines takes less time than to wake who does.
+                if has_to_begin && !(calls.stands_for_host() && shared.turns.take_turn()) {
                     shared.wake();
                 }
             }

@@ -77,6 +77,7 @@ impl ProgressThread {
             self.settle_table_calls(&calls, ends);
             // Their callers may sleep.
             calls.table.ring();
+            shared.turns.tell();
         }
     }
 

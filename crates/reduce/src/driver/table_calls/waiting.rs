@@ -62,12 +62,21 @@ impl Waiting {
     pub(in crate::driver) fn wait(&self, slot: &Slot) {
         let calls = &*self.calls;
         let mut patience = Patience::new();
+        let is_over = || slot.is_full() || calls.has_left();
         loop {
+            // The machines begin the call among hosts, and end it.
+            if calls.waits_for_hosts(self.number) && self.shared.turns.drive_until(patience.look_at, is_over) {
+                if is_over() {
+                    return;
+                }
+                patience.see_to(calls, &self.shared);
+                continue;
+            }
             let ends = calls.advance(usize::MAX);
             let awaited = ends.awaited;
             patience.renew(ends.has_worked);
             self.shared.settle(calls, ends);
-            if slot.is_full() || calls.has_left() {
+            if is_over() {
                 return;
             }
             calls.wait(awaited, patience.look_at, || {
@@ -197,6 +206,9 @@ impl Shared {
         if several || has_news && calls.hosts.is_some() {
             // Other threads of this process may sleep until one of them ends.
             calls.table.ring();
+        }
+        if has_news {
+            self.turns.tell();
         }
         for begin in left {
             self.wish(Wish::Begin(Box::new(begin)));
