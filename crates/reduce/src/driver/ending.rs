@@ -130,8 +130,8 @@ impl Releases {
             return;
         }
         let tell_at = *self.tell_at.get_or_insert(now + Self::PATIENCE);
-        let is_worth_it =
-            self.due.len() >= Self::TOGETHER || self.due.iter().any(|(_, memory)| memory.len() >= Self::LARGE);
+        let is_worth_it = self.due.len() >= Self::TOGETHER
+            || self.due.iter().any(|(_, memory)| memory.len() >= Self::LARGE);
         if !is_worth_it && now < tell_at {
             return;
         }
@@ -310,7 +310,9 @@ mod tests {
         assert_eq!(let_go(&mut releases, 8), 0);
         releases.send(Some(&rank), begun + Releases::PATIENCE);
         assert_eq!(released(), 1);
-        let told: Vec<usize> = (0..Releases::TOGETHER).map(|_| let_go(&mut releases, 8)).collect();
+        let told: Vec<usize> = (0..Releases::TOGETHER)
+            .map(|_| let_go(&mut releases, 8))
+            .collect();
         assert_eq!(told.iter().sum::<usize>(), Releases::TOGETHER);
         assert_eq!(told.last(), Some(&Releases::TOGETHER));
         assert_eq!(let_go(&mut releases, Releases::LARGE), 1);

@@ -27,7 +27,7 @@ use super::{
     contribution::SpareMemory,
     group::Group,
     inbox::Inbox,
-    progress::ProgressThread,
+    progress::{ProgressThread, sleep},
     reduction::ReduceError,
     session::Begin,
     table_calls::{TableCalls, Tables},
@@ -61,7 +61,7 @@ pub(super) struct Shared {
     pub(super) tracer: Tracer,
     waker: Waker,
     /// Who drives the machines.
-    pub(super) turns: Turns,
+    pub(super) turns: Turns<ProgressThread>,
     /// The wishes that the progress thread has not seen yet.
     inbox: Inbox<Wish>,
     calls: Mutex<BTreeMap<GroupId, u64>>,
@@ -120,7 +120,7 @@ impl Job {
             tracer: Tracer::new(joined.link.clone()),
             link: joined.link,
             waker: engine.waker(),
-            turns: Turns::default(),
+            turns: Turns::new(),
             inbox: Inbox::new(WISHES_MAX),
             calls: Mutex::default(),
             holds: AtomicU64::new(0),
@@ -137,7 +137,10 @@ impl Job {
         let driven = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("ropewalk-progress".into())
-            .spawn(move || driven.turns.run(progress, &descriptor));
+            .spawn(move || {
+                let sleep = |idle| sleep(idle, descriptor.as_fd(), driven.link.as_deref());
+                driven.turns.run(progress, sleep);
+            });
         let thread = thread.map_err(BootstrapError::Thread)?;
         Ok(Self {
             shared,
@@ -265,10 +268,13 @@ impl Shared {
         self.wake();
     }
 
-    /// Has a reduction begin. A short one is announced by this thread, if nobody drives the machines: that takes less
-    /// time than to wake who does.
+    /// Has a reduction begin. Of a short one this thread does what there is to do, if nobody drives the machines: that
+    /// takes less time than to wake who does.
     pub(super) fn begin(&self, begin: Begin) {
         let is_short = begin.length <= Call::ENCLOSED_BYTES_MAX;
+        if is_short {
+            begin.completion.let_caller_drive();
+        }
         self.inbox.put(Wish::Begin(Box::new(begin)));
         if !(is_short && self.turns.take_turn()) {
             self.wake();

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,6 +14,7 @@ use ropewalk_reduce_core::{
     Worker, WorkerAction,
 };
 use ropewalk_rpc::Engine;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     arrivals::Arrivals,
@@ -30,7 +32,7 @@ use super::{
     sites::{Kind, Sites},
     table_calls::{Legacies, Tables},
     trace::now_ns,
-    turns::{Idle, Turn},
+    turns::{Idle, Machines, Turn},
 };
 use crate::{
     ids::ReductionNumber,
@@ -112,54 +114,6 @@ impl ProgressThread {
             returns: Returns::default(),
             shared,
         }
-    }
-
-    /// Does what there is to do, a bounded part of it if that is much.
-    pub(super) fn turn(&mut self) -> Turn {
-        // This takes the wish to be woken, so that everything one may be woken for has to be looked at after it.
-        self.engine.progress();
-        let Some(wishes) = self.shared.take_wishes() else {
-            return Turn::Over;
-        };
-        // What others have left in the table has to be known before anything of its calls is heard.
-        self.see_to_table_calls();
-        wishes.into_iter().for_each(|wish| self.fulfil(wish));
-        // Mail that was answered is heard, also if its sender is gone by now.
-        self.receive_mail();
-        self.receive_from_agent();
-        self.receive_reads();
-        self.receive_answers();
-        self.roads.see_to_forwarded();
-        self.notice_lost_peers();
-        self.watch_peers();
-        self.confer();
-        self.handle_time();
-        self.see_to_copies();
-        let is_done = self.act() && !self.give_up_broken_lines();
-        self.send();
-        if self.returns.take_told() {
-            self.shared.turns.tell();
-        }
-        let idle = is_done.then(|| self.idle()).flatten();
-        idle.map_or(Turn::Again, Turn::Idle)
-    }
-
-    /// The others may have to hear of an error with which this rank leaves.
-    pub(super) fn say_farewell(mut self) {
-        let end = Instant::now() + FAREWELL_TIME;
-        loop {
-            self.act();
-            self.send();
-            if !self.outbox.lines.has_unsent() || Instant::now() > end {
-                break;
-            }
-            // What was sent before has to be answered.
-            self.engine.wait(UNSENT_RETRY);
-            self.receive_answers();
-        }
-        self.releases.let_go_of_all();
-        self.give_back();
-        self.engine.flush(FAREWELL_TIME);
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -526,6 +480,78 @@ impl ProgressThread {
             has_agent: self.link.is_some(),
         })
     }
+}
+
+impl Machines for ProgressThread {
+    fn turn(&mut self) -> Turn {
+        // This takes the wish to be woken, so that everything one may be woken for has to be looked at after it.
+        self.engine.progress();
+        let Some(wishes) = self.shared.take_wishes() else {
+            return Turn::Over;
+        };
+        // What others have left in the table has to be known before anything of its calls is heard.
+        self.see_to_table_calls();
+        wishes.into_iter().for_each(|wish| self.fulfil(wish));
+        // Mail that was answered is heard, also if its sender is gone by now.
+        self.receive_mail();
+        self.receive_from_agent();
+        self.receive_reads();
+        self.receive_answers();
+        self.roads.see_to_forwarded();
+        self.notice_lost_peers();
+        self.watch_peers();
+        self.confer();
+        self.handle_time();
+        self.see_to_copies();
+        let is_done = self.act() && !self.give_up_broken_lines();
+        self.send();
+        if self.returns.take_told() {
+            self.shared.turns.tell();
+        }
+        let idle = is_done.then(|| self.idle()).flatten();
+        idle.map_or(Turn::Again, Turn::Idle)
+    }
+
+    fn sleep(&self, idle: Idle) {
+        sleep(idle, self.engine.as_fd(), self.link.as_deref());
+    }
+
+    fn rest(&self) {
+        self.shared.rest();
+    }
+
+    fn wake_sleeper(&self) {
+        self.shared.wake_sleeper();
+    }
+
+    /// The others may have to hear of an error with which this rank leaves.
+    fn say_farewell(mut self) {
+        let end = Instant::now() + FAREWELL_TIME;
+        loop {
+            self.act();
+            self.send();
+            if !self.outbox.lines.has_unsent() || Instant::now() > end {
+                break;
+            }
+            // What was sent before has to be answered.
+            self.engine.wait(UNSENT_RETRY);
+            self.receive_answers();
+        }
+        self.releases.let_go_of_all();
+        self.give_back();
+        self.engine.flush(FAREWELL_TIME);
+    }
+}
+
+/// Sleeps until the engine or the agent has something, or the time has come.
+pub(super) fn sleep(idle: Idle, engine: BorrowedFd<'_>, link: Option<&AgentLink>) {
+    let mut descriptors = vec![PollFd::from_borrowed_fd(engine, PollFlags::IN)];
+    if let Some(link) = link.filter(|_| idle.has_agent) {
+        descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN));
+    }
+    let timeout = idle.until.saturating_duration_since(Instant::now());
+    // An interruption only means to look at the world again.
+    let _ = poll(&mut descriptors, timeout.try_into().ok().as_ref());
 }
 
 impl Drop for ProgressThread {

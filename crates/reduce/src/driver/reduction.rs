@@ -102,8 +102,10 @@ impl<V> Reduction<V> {
         if let Some(waiting) = &self.waiting {
             waiting.wait(&self.slot);
         }
-        let look_at = || Instant::now() + Self::LOOK;
-        while !self.slot.is_full() && self.shared.turns.drive_until(look_at(), || self.slot.is_full()) {}
+        if self.slot.lock().is_driven_by_caller {
+            let look_at = || Instant::now() + Self::LOOK;
+            while !self.slot.is_full() && self.shared.turns.drive_until(look_at(), || self.slot.is_full()) {}
+        }
         let mut state = self.slot.lock();
         loop {
             if let Some(result) = state.result.take() {
@@ -180,6 +182,8 @@ struct State {
     result: Option<SlotResult>,
     exposure: Exposure,
     waker: Option<Waker>,
+    /// A caller that waits drives the machines.
+    is_driven_by_caller: bool,
     /// Threads that wait for a change.
     waiting: u32,
 }
@@ -248,6 +252,13 @@ impl Completion {
             memory: None,
         };
         (completion, slot)
+    }
+
+    /// A caller that waits drives the machines.
+    pub(super) fn let_caller_drive(&self) {
+        if let Some(slot) = &self.slot {
+            slot.lock().is_driven_by_caller = true;
+        }
     }
 
     /// Takes memory that the caller has no use for, for the result. To write new pages takes several times as long as

@@ -2,27 +2,37 @@
 //! be woken, to work and to wake it again.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::AgentLink;
-use rustix::event::{PollFd, PollFlags, poll};
+/// Machines that one thread at a time drives.
+pub(super) trait Machines {
+    /// Does what there is to do, a bounded part of it if that is much.
+    fn turn(&mut self) -> Turn;
 
-use super::progress::ProgressThread;
+    /// Sleeps as long as there is nothing to do.
+    fn sleep(&self, idle: Idle);
+
+    /// The thread that drove does not any more.
+    fn rest(&self);
+
+    /// Ends the sleep of the progress thread on their descriptors.
+    fn wake_sleeper(&self);
+
+    /// Ends them: the job is left.
+    fn say_farewell(self);
+}
 
 /// Who drives. Machines that nobody drives stand here.
-#[derive(Default)]
-pub(super) struct Turns {
-    state: Mutex<State>,
+pub(super) struct Turns<M> {
+    state: Mutex<State<M>>,
     changed: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    machines: Option<Box<ProgressThread>>,
+struct State<M> {
+    machines: Option<Box<M>>,
     /// When the progress thread looks again by itself, while it sleeps on descriptors.
     sleeps_until: Option<Instant>,
     /// The progress thread sleeps until a caller has put the machines back.
@@ -57,36 +67,43 @@ pub(super) struct Idle {
     pub(super) has_agent: bool,
 }
 
-impl Idle {
-    /// Sleeps as long as there is nothing to do.
-    fn sleep(self, engine: BorrowedFd<'_>, link: Option<&AgentLink>) {
-        let mut descriptors = vec![PollFd::from_borrowed_fd(engine, PollFlags::IN)];
-        if let Some(link) = link.filter(|_| self.has_agent) {
-            descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN));
-        }
-        let timeout = self.until.saturating_duration_since(Instant::now());
-        // An interruption only means to look at the world again.
-        let _ = poll(&mut descriptors, timeout.try_into().ok().as_ref());
-    }
-}
-
-impl Turns {
-    /// After a caller has driven, the progress thread waits so long: the next call may follow soon.
+impl<M: Machines> Turns<M> {
+    /// After a caller has driven, the progress thread waits so long, since the next call may follow soon; as long as
+    /// calls do it waits longer.
     const LEASE: Duration = Duration::from_millis(1);
+    const LEASE_MAX: Duration = Duration::from_millis(4);
     /// So many rounds a caller drives beyond its call, so that nothing is left to do at once.
     const LAST_ROUNDS: u32 = 4;
 
-    /// Drives as the progress thread until the job is left. `descriptor` is that of the machines' engine.
-    pub(super) fn run(&self, machines: ProgressThread, descriptor: &OwnedFd) {
+    pub(super) fn new() -> Self {
+        let state = State {
+            machines: None,
+            sleeps_until: None,
+            is_awaited: false,
+            is_called: false,
+            drives: 0,
+            driven: None,
+            waiting: 0,
+            news: 0,
+            has_ended: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Drives as the progress thread until the job is left. `sleep` sleeps on the descriptors of the machines, which
+    /// another thread may drive meanwhile.
+    pub(super) fn run(&self, machines: M, sleep: impl Fn(Idle)) {
         let _end = End(self);
-        let link = machines.shared.link.clone();
         let mut machines = Box::new(machines);
         loop {
             match machines.turn() {
                 Turn::Again => {}
                 Turn::Idle(idle) => {
                     if !self.hand_over(machines, idle.until) {
-                        idle.sleep(descriptor.as_fd(), link.as_deref());
+                        sleep(idle);
                     }
                     match self.take_back() {
                         Some(again) => machines = again,
@@ -155,22 +172,16 @@ impl Turns {
             };
             let is_over = is_over() || Instant::now() >= until;
             match turn {
-                Turn::Idle(idle) if is_over => {
-                    self.give_back(machines, Some(idle.until));
-                    return true;
-                }
+                Turn::Idle(idle) if is_over => return self.give_back(machines, Some(idle.until)),
                 Turn::Idle(idle) => {
                     let idle = Idle {
                         until: idle.until.min(until),
                         ..idle
                     };
-                    idle.sleep(machines.engine.as_fd(), machines.shared.link.as_deref());
+                    machines.sleep(idle);
                 }
                 Turn::Again if is_over && rounds_left > 0 => rounds_left -= 1,
-                Turn::Again if is_over => {
-                    self.give_back(machines, None);
-                    return true;
-                }
+                Turn::Again if is_over => return self.give_back(machines, None),
                 Turn::Again => {}
                 Turn::Over => {
                     self.give_back(machines, None);
@@ -190,34 +201,40 @@ impl Turns {
         }
     }
 
-    fn take(&self) -> Option<Box<ProgressThread>> {
+    fn take(&self) -> Option<Box<M>> {
         let mut state = self.lock();
         let machines = state.machines.take()?;
+        // Who drives looks at everything.
+        state.is_called = false;
         state.drives += 1;
         Some(machines)
     }
 
     /// Puts back what a caller has driven. With `until` there is nothing to do before.
-    fn give_back(&self, machines: Box<ProgressThread>, until: Option<Instant>) {
-        let shared = machines.shared.clone();
-        shared.rest();
+    fn give_back(&self, machines: Box<M>, until: Option<Instant>) -> bool {
+        machines.rest();
         let mut state = self.lock();
+        let sleeps_too_long = state
+            .sleeps_until
+            .is_some_and(|end| until.is_none_or(|until| until < end));
+        if sleeps_too_long {
+            // It sleeps on descriptors, and looks at the time when it takes them back.
+            machines.wake_sleeper();
+        }
         state.machines = Some(machines);
         state.driven = Some(Instant::now());
         state.is_called |= until.is_none();
-        let sleeps_too_long = state.sleeps_until.is_some_and(|end| until.is_none_or(|until| until < end));
-        let is_to_be_woken = state.is_called || state.is_awaited;
+        let is_to_be_woken = state.is_called || state.is_awaited || state.waiting > 0;
         drop(state);
-        if sleeps_too_long {
-            shared.wake_sleeper();
-        } else if is_to_be_woken {
+        if is_to_be_woken {
             self.changed.notify_all();
         }
+        true
     }
 
     /// The progress thread lets others drive while there is nothing to do. Returns true if somebody will.
-    fn hand_over(&self, machines: Box<ProgressThread>, until: Instant) -> bool {
-        machines.shared.rest();
+    fn hand_over(&self, machines: Box<M>, until: Instant) -> bool {
+        machines.rest();
         let mut state = self.lock();
         state.machines = Some(machines);
         if state.waiting > 0 {
@@ -230,15 +247,16 @@ impl Turns {
     }
 
     /// Waits until the progress thread is to drive again; `None` if there is nothing to drive any more.
-    fn take_back(&self) -> Option<Box<ProgressThread>> {
+    fn take_back(&self) -> Option<Box<M>> {
         let mut state = self.lock();
         state.sleeps_until = None;
+        let mut lease = Self::LEASE;
         loop {
             if state.has_ended {
                 return None;
             }
             let since = state.driven.map(|driven| driven.elapsed());
-            let rest = since.map_or(Duration::ZERO, |since| Self::LEASE.saturating_sub(since));
+            let rest = since.map_or(Duration::ZERO, |since| lease.saturating_sub(since));
             let is_due = rest.is_zero() || state.is_called;
             if let Some(machines) = state.machines.take_if(|_| is_due) {
                 state.is_called = false;
@@ -247,7 +265,7 @@ impl Turns {
             }
             let drives = state.drives;
             let is_driven = state.machines.is_none();
-            let pause = if is_driven { Self::LEASE } else { rest };
+            let pause = if is_driven { lease } else { rest };
             state = self.wait(state, Some(pause));
             // This call takes longer than others follow each other.
             if is_driven && state.machines.is_none() && state.drives == drives && !state.has_ended {
@@ -255,10 +273,13 @@ impl Turns {
                 state = self.wait(state, None);
                 state.is_awaited = false;
             }
+            if state.drives != drives {
+                lease = (lease * 2).min(Self::LEASE_MAX);
+            }
         }
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, pause: Option<Duration>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, State<M>>, pause: Option<Duration>) -> MutexGuard<'a, State<M>> {
         match pause {
             Some(pause) => {
                 let woken = self.changed.wait_timeout(state, pause);
@@ -267,24 +288,211 @@ impl Turns {
             None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<M> Turns<M> {
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Dropped after the machines, it tells callers that nobody drives any more.
-struct End<'a>(&'a Turns);
+struct End<'a, M>(&'a Turns<M>);
 
-impl Drop for End<'_> {
+impl<M> Drop for End<'_, M> {
     fn drop(&mut self) {
         self.0.lock().has_ended = true;
         self.0.changed.notify_all();
     }
 }
 
-impl std::fmt::Debug for Turns {
+impl<M> std::fmt::Debug for Turns<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Turns").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::VecDeque,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, AtomicU64, Ordering},
+        },
+        thread,
+    };
+
+    use super::*;
+
+    /// Tasks that end at their times, if somebody drives then.
+    #[derive(Default)]
+    struct World {
+        tasks: Mutex<VecDeque<(Instant, Arc<AtomicBool>)>>,
+        woken: Mutex<bool>,
+        changed: Condvar,
+        is_driven: AtomicBool,
+        is_over: AtomicBool,
+        panics: AtomicBool,
+        turns: AtomicU64,
+    }
+
+    struct Tasks(Arc<World>);
+
+    impl Machines for Tasks {
+        fn turn(&mut self) -> Turn {
+            *self.0.woken.lock().unwrap() = false;
+            assert!(
+                !self.0.is_driven.swap(true, Ordering::AcqRel),
+                "two threads drive"
+            );
+            self.0.turns.fetch_add(1, Ordering::Relaxed);
+            assert!(!self.0.panics.load(Ordering::Acquire), "as the test wants it");
+            let mut tasks = self.0.tasks.lock().unwrap();
+            let now = Instant::now();
+            tasks
+                .extract_if_due(now)
+                .iter()
+                .for_each(|task| task.store(true, Ordering::Release));
+            let next = tasks.iter().map(|(due, _)| *due).min();
+            self.0.is_driven.store(false, Ordering::Release);
+            match self.0.is_over.load(Ordering::Acquire) {
+                true => Turn::Over,
+                false => Turn::Idle(Idle {
+                    until: next.unwrap_or(now + Duration::from_secs(100)),
+                    has_agent: false,
+                }),
+            }
+        }
+
+        fn sleep(&self, idle: Idle) {
+            self.0.sleep(idle);
+        }
+
+        fn rest(&self) {}
+
+        fn wake_sleeper(&self) {
+            self.0.wake();
+        }
+
+        fn say_farewell(self) {}
+    }
+
+    trait Due {
+        fn extract_if_due(&mut self, now: Instant) -> Vec<Arc<AtomicBool>>;
+    }
+
+    impl Due for VecDeque<(Instant, Arc<AtomicBool>)> {
+        fn extract_if_due(&mut self, now: Instant) -> Vec<Arc<AtomicBool>> {
+            let (due, later) = self.drain(..).partition::<Vec<_>, _>(|(due, _)| *due <= now);
+            self.extend(later);
+            due.into_iter().map(|(_, task)| task).collect()
+        }
+    }
+
+    impl World {
+        fn sleep(&self, idle: Idle) {
+            let woken = self.woken.lock().unwrap();
+            let pause = idle.until.saturating_duration_since(Instant::now());
+            drop(
+                self.changed
+                    .wait_timeout_while(woken, pause, |woken| !*woken)
+                    .unwrap(),
+            );
+        }
+
+        fn wake(&self) {
+            *self.woken.lock().unwrap() = true;
+            self.changed.notify_all();
+        }
+
+        fn begin(&self, turns: &Turns<Tasks>, pause: Duration) -> Arc<AtomicBool> {
+            let task = Arc::new(AtomicBool::new(false));
+            let due = Instant::now() + pause;
+            self.tasks.lock().unwrap().push_back((due, Arc::clone(&task)));
+            if !turns.take_turn() {
+                self.wake();
+                turns.call_thread();
+            }
+            task
+        }
+    }
+
+    /// A progress thread, and threads that make `calls` calls each, of every fourth of which they only look for the
+    /// end. Returns the longest delay of such an end.
+    fn drive(threads: u64, calls: u64) -> Duration {
+        let world = Arc::<World>::default();
+        let turns = Turns::new();
+        let late = thread::scope(|scope| {
+            let machines = Tasks(Arc::clone(&world));
+            scope.spawn(|| turns.run(machines, |idle| world.sleep(idle)));
+            let caller = |seed: u64| {
+                let (world, turns) = (&world, &turns);
+                move || {
+                    let mut latest = Duration::ZERO;
+                    for call in 0..calls {
+                        let pause = Duration::from_micros((seed * 7919 + call * 104_729) % 400);
+                        let begun = Instant::now();
+                        let task = world.begin(turns, pause);
+                        let is_done = || task.load(Ordering::Acquire);
+                        if call % 4 == 3 {
+                            while !is_done() {
+                                thread::sleep(Duration::from_micros(50));
+                            }
+                            latest = latest.max(begun.elapsed().saturating_sub(pause));
+                            continue;
+                        }
+                        let until = begun + Duration::from_secs(60);
+                        while !is_done() {
+                            assert!(turns.drive_until(until, is_done), "nobody drives");
+                            assert!(Instant::now() < until, "it hangs");
+                        }
+                        if seed.is_multiple_of(2) && call.is_multiple_of(16) {
+                            thread::sleep(Duration::from_millis(2));
+                        }
+                    }
+                    latest
+                }
+            };
+            let callers: Vec<_> = (0..threads).map(|seed| scope.spawn(caller(seed))).collect();
+            let late = callers.into_iter().map(|caller| caller.join().unwrap()).max();
+            world.is_over.store(true, Ordering::Release);
+            world.wake();
+            turns.call_thread();
+            late
+        });
+        late.unwrap_or_default()
+    }
+
+    /// One thread at a time drives, whoever waits gets its end, and the progress thread drives when nobody waits.
+    #[test]
+    fn each_call_ends_whoever_drives() {
+        for threads in [1, 2, 5] {
+            let late = drive(threads, 300);
+            assert!(late < Duration::from_secs(5), "nobody drove for {late:?}");
+        }
+    }
+
+    /// Nobody drives after a panic, and those who wait are told so.
+    #[test]
+    fn a_panic_ends_the_machines() {
+        let world = Arc::<World>::default();
+        let turns = Turns::new();
+        thread::scope(|scope| {
+            let machines = Tasks(Arc::clone(&world));
+            let thread = scope.spawn(|| turns.run(machines, |idle| world.sleep(idle)));
+            while world.turns.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            world.panics.store(true, Ordering::Release);
+            let until = Instant::now() + Duration::from_secs(60);
+            while turns.drive_until(until, || false) {
+                assert!(Instant::now() < until, "it hangs");
+            }
+            world.wake();
+            turns.call_thread();
+            // If the progress thread drove it has panicked itself.
+            let _ = thread.join();
+        });
     }
 }

@@ -65,7 +65,8 @@ impl Waiting {
         let is_over = || slot.is_full() || calls.has_left();
         loop {
             // The machines begin the call among hosts, and end it.
-            if calls.waits_for_hosts(self.number) && self.shared.turns.drive_until(patience.look_at, is_over) {
+            if calls.waits_for_hosts(self.number) && self.shared.turns.drive_until(patience.look_at, is_over)
+            {
                 if is_over() {
                     return;
                 }
