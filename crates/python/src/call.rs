@@ -11,7 +11,7 @@ use crate::{
     function::Function,
     job::Shared,
     memory::{Memory, ObjectBuffer},
-    pending::{Ended, EndedFuture},
+    pending::{Ended, Underway, UntilEnded},
 };
 
 /// A call of a group.
@@ -75,7 +75,7 @@ impl Call<'_> {
         &self,
         buffer: &ObjectBuffer,
         operation: Option<Operation<Vec<T>>>,
-    ) -> Result<EndedFuture, ReduceError> {
+    ) -> Result<Box<dyn UntilEnded>, ReduceError> {
         let element = buffer.element();
         let shape = self.kind.shape(buffer.shape(), self.group.ranks().len());
         let length = buffer.bytes() / size_of::<T>();
@@ -95,7 +95,7 @@ impl Call<'_> {
                 (Kind::Gather, _) => group.gather_buffer(lent, root, options),
                 _ => group.allgather_buffer(lent, options),
             };
-            return Ok(Box::pin(self.end_of_lent(reduction, element, shape)));
+            return Ok(self.end_of_lent(reduction, element, shape));
         }
         let mut vector: Vec<T> = bytemuck::allocation::zeroed_vec(length);
         if is_contributor {
@@ -110,7 +110,7 @@ impl Call<'_> {
             (Kind::Gather, _) => group.gather(vector, root, options),
             _ => group.allgather(vector, options),
         };
-        Ok(Box::pin(end(reduction?, element, shape)))
+        Ok(end(reduction?, element, shape))
     }
 
     /// Begins a reduction of whole vectors by a function.
@@ -118,7 +118,7 @@ impl Call<'_> {
         &self,
         buffer: &ObjectBuffer,
         function: pyo3::Py<pyo3::PyAny>,
-    ) -> Result<EndedFuture, ReduceError> {
+    ) -> Result<Box<dyn UntilEnded>, ReduceError> {
         let (element, shape) = (buffer.element(), buffer.shape().to_vec());
         let mut vector = vec![0_u8; buffer.bytes()];
         buffer.copy_to(&mut vector);
@@ -131,7 +131,7 @@ impl Call<'_> {
             Kind::Allreduce => self.group.allreduce(vector, operation, self.options),
             _ => self.group.reduce(vector, operation, self.root, self.options),
         };
-        Ok(Box::pin(end(reduction?, element, shape)))
+        Ok(end(reduction?, element, shape))
     }
 
     fn end_of_lent<T: Element>(
@@ -139,38 +139,43 @@ impl Call<'_> {
         reduction: BufferReduction<T>,
         element: ElementType,
         shape: Vec<usize>,
-    ) -> impl Future<Output = Result<Ended, ReduceError>> + Send + use<T> {
+    ) -> Box<dyn UntilEnded> {
         let shared = Arc::clone(self.shared);
-        async move {
-            let (outcome, buffer) = reduction.await;
+        Box::new(Underway::new(reduction, move |(outcome, buffer)| {
             shared.spare.put(buffer);
-            outcome.map(|outcome| ended(outcome, element, &shape))
-        }
+            Ok(ended(outcome?, element, &shape))
+        }))
     }
 }
 
-/// The end of a broadcast of bytes of which only the root knows the length.
-pub(crate) async fn end_of_bytes(reduction: Reduction<Vec<u8>>) -> Result<Ended, ReduceError> {
-    let outcome = reduction.await?;
-    let length = outcome.value.as_ref().map_or(0, Vec::len);
-    Ok(ended(outcome, ElementType::U8, &[length]))
+/// A broadcast of bytes of which only the root knows the length.
+pub(crate) fn end_of_bytes(reduction: Reduction<Vec<u8>>) -> Box<dyn UntilEnded> {
+    Box::new(Underway::new(reduction, |outcome| {
+        let outcome = outcome?;
+        let length = outcome.value.as_ref().map_or(0, Vec::len);
+        Ok(ended(outcome, ElementType::U8, &[length]))
+    }))
 }
 
-/// The end of a barrier, which has no value.
-pub(crate) async fn end_of_barrier(barrier: Barrier) -> Result<Ended, ReduceError> {
-    Ok(Ended {
-        memory: None,
-        receipt: barrier.await?,
-        exposure: None,
-    })
+/// A barrier, which has no value.
+pub(crate) fn end_of_barrier(barrier: Barrier) -> Box<dyn UntilEnded> {
+    Box::new(Underway::new(barrier, |receipt| {
+        Ok(Ended {
+            memory: None,
+            receipt: receipt?,
+            exposure: None,
+        })
+    }))
 }
 
-async fn end<T: bytemuck::Pod + Send + Sync>(
+fn end<T: bytemuck::Pod + Send + Sync>(
     reduction: Reduction<Vec<T>>,
     element: ElementType,
     shape: Vec<usize>,
-) -> Result<Ended, ReduceError> {
-    reduction.await.map(|outcome| ended(outcome, element, &shape))
+) -> Box<dyn UntilEnded> {
+    Box::new(Underway::new(reduction, move |outcome| {
+        Ok(ended(outcome?, element, &shape))
+    }))
 }
 
 fn ended<T: bytemuck::Pod + Send + Sync>(

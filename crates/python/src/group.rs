@@ -132,7 +132,7 @@ impl Group {
         let (bytes, options) = (bytes_of(data)?, options_of(options)?);
         let begun = py.detach(|| self.group.broadcast_bytes(bytes, Rank(root), &options));
         let begun = begun.map_err(|error| errors::of_call(py, &error))?;
-        Ok(Pending::new(Box::pin(end_of_bytes(begun))))
+        Ok(Pending::new(end_of_bytes(begun)))
     }
 
     /// Begins a barrier, whose outcome has no value.
@@ -141,7 +141,7 @@ impl Group {
         let options = options_of(options)?;
         let begun = py.detach(|| self.group.barrier(&options));
         let begun = begun.map_err(|error: ReduceError| errors::of_call(py, &error))?;
-        Ok(Pending::new(Box::pin(crate::call::end_of_barrier(begun))))
+        Ok(Pending::new(crate::call::end_of_barrier(begun)))
     }
 }
 

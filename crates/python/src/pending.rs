@@ -4,13 +4,14 @@ use std::{
     future::Future,
     os::fd::{AsRawFd, OwnedFd},
     pin::Pin,
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError},
     task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
 };
 
+use bytemuck::Pod;
 use pyo3::{PyResult, Python, exceptions::PyRuntimeError, pyclass, pymethods};
-use ropewalk_reduce::{Receipt, ReduceError};
+use ropewalk_reduce::{Barrier, BufferReduction, Receipt, ReduceError, Reduction};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{errors, memory::Memory};
@@ -23,7 +24,70 @@ pub(crate) struct Ended {
 }
 
 /// A call until its end.
-pub(crate) type EndedFuture = Pin<Box<dyn Future<Output = Result<Ended, ReduceError>> + Send>>;
+pub(crate) trait UntilEnded: Future<Output = Result<Ended, ReduceError>> + Send + Unpin {
+    /// Waits so long at most, and says if the end has come.
+    fn wait_for(&self, patience: Duration) -> bool;
+}
+
+/// Something of `ropewalk_reduce` that ends.
+pub(crate) trait Awaited: Future + Send + Unpin {
+    /// Waits so long at most, and says if the end has come.
+    fn wait_for(&self, patience: Duration) -> bool;
+}
+
+impl<V> Awaited for Reduction<V> {
+    fn wait_for(&self, patience: Duration) -> bool {
+        self.wait_for(patience)
+    }
+}
+
+impl<T: Pod + Send + Sync> Awaited for BufferReduction<T> {
+    fn wait_for(&self, patience: Duration) -> bool {
+        self.wait_for(patience)
+    }
+}
+
+impl Awaited for Barrier {
+    fn wait_for(&self, patience: Duration) -> bool {
+        self.wait_for(patience)
+    }
+}
+
+/// A call, and how its outcome becomes its end.
+pub(crate) struct Underway<C, F> {
+    call: C,
+    /// `None` once the call has ended.
+    end: Option<F>,
+}
+
+impl<C: Awaited, F: FnOnce(C::Output) -> Result<Ended, ReduceError> + Send + Unpin> Underway<C, F> {
+    pub(crate) fn new(call: C, end: F) -> Self {
+        Self { call, end: Some(end) }
+    }
+}
+
+impl<C: Awaited, F: FnOnce(C::Output) -> Result<Ended, ReduceError> + Send + Unpin> Future
+    for Underway<C, F>
+{
+    type Output = Result<Ended, ReduceError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = std::task::ready!(Pin::new(&mut self.call).poll(context));
+        let end = self
+            .end
+            .take()
+            .expect("a future is not polled again once it is ready");
+        Poll::Ready(end(outcome))
+    }
+}
+
+impl<C: Awaited, F: FnOnce(C::Output) -> Result<Ended, ReduceError> + Send + Unpin> UntilEnded
+    for Underway<C, F>
+{
+    fn wait_for(&self, patience: Duration) -> bool {
+        self.call.wait_for(patience)
+    }
+}
 
 /// A call under way. `ropewalk.Reduction` is around it.
 #[pyclass(frozen, module = "ropewalk._native")]
@@ -34,7 +98,7 @@ pub(crate) struct Pending {
 
 enum State {
     Ended(Result<Ended, ReduceError>),
-    Running(EndedFuture),
+    Running(Box<dyn UntilEnded>),
     Taken,
 }
 
@@ -42,7 +106,6 @@ enum State {
 #[derive(Default)]
 struct Signal {
     has_ended: Mutex<bool>,
-    changed: Condvar,
     /// For an event loop, if one waits.
     descriptor: OnceLock<OwnedFd>,
 }
@@ -51,38 +114,46 @@ struct Signal {
 type EndedTuple = (Option<Memory>, (u32, u32, Vec<u32>, Vec<u32>, u32), Option<f64>);
 
 impl Pending {
-    pub(crate) fn new(future: EndedFuture) -> Self {
+    pub(crate) fn new(call: Box<dyn UntilEnded>) -> Self {
         Self {
-            state: Mutex::new(State::Running(future)),
+            state: Mutex::new(State::Running(call)),
             signal: Arc::default(),
         }
     }
 
     /// Says if the call has ended.
     fn poll(&self) -> bool {
+        match self.state.try_lock() {
+            Ok(mut state) => self.look(&mut state),
+            // Another thread waits for the end.
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Poisoned(state)) => self.look(&mut state.into_inner()),
+        }
+    }
+
+    /// Waits so long at most, and says if the call has ended.
+    fn wait_for(&self, patience: Duration) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Running(future) = &mut *state {
+        let has_ended = match &*state {
+            State::Running(call) => call.wait_for(patience),
+            State::Ended(_) | State::Taken => true,
+        };
+        has_ended && self.look(&mut state)
+    }
+
+    fn look(&self, state: &mut State) -> bool {
+        if let State::Running(call) = state {
             let waker = Waker::from(Arc::clone(&self.signal));
-            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(ended) => *state = State::Ended(ended),
+            match Pin::new(call).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(ended) => {
+                    *state = State::Ended(ended);
+                    // An event loop may wait too.
+                    Arc::clone(&self.signal).wake();
+                }
                 Poll::Pending => return false,
             }
         }
         true
-    }
-
-    /// Waits so long at most, and says if the call has ended.
-    fn poll_for(&self, patience: Duration) -> bool {
-        if self.poll() {
-            return true;
-        }
-        let has_ended = self.signal.lock();
-        let waited = self
-            .signal
-            .changed
-            .wait_timeout_while(has_ended, patience, |ended| !*ended);
-        drop(waited);
-        self.poll()
     }
 }
 
@@ -102,7 +173,7 @@ impl Pending {
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             let patience = left.map_or(BETWEEN_SIGNALS, |left| left.min(BETWEEN_SIGNALS));
-            if py.detach(|| self.poll_for(patience)) {
+            if py.detach(|| self.wait_for(patience)) {
                 return Ok(true);
             }
             py.check_signals()?;
@@ -173,7 +244,6 @@ impl Signal {
 impl Wake for Signal {
     fn wake(self: Arc<Self>) {
         *self.lock() = true;
-        self.changed.notify_all();
         self.tell_descriptor();
     }
 }

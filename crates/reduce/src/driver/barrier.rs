@@ -4,6 +4,7 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use super::{
@@ -28,6 +29,11 @@ impl Barrier {
     /// Says if [`get`](Self::get) would return at once.
     pub fn is_done(&self) -> bool {
         self.0.is_done()
+    }
+
+    /// As [`Reduction::wait_for`].
+    pub fn wait_for(&self, patience: Duration) -> bool {
+        self.0.wait_for(patience)
     }
 
     /// Waits until all members have called. The receipt is the same on all of them, so that they agree on who was lost.

@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytemuck::Pod;
@@ -53,6 +54,11 @@ impl<T: Pod> BufferReduction<T> {
     /// Says if [`get`](Self::get) would return at once.
     pub fn is_done(&self) -> bool {
         self.reduction.is_done()
+    }
+
+    /// As [`Reduction::wait_for`].
+    pub fn wait_for(&self, patience: Duration) -> bool {
+        self.reduction.wait_for(patience)
     }
 
     /// As [`Reduction::is_protected`].

@@ -95,27 +95,39 @@ impl<V> Reduction<V> {
         self.wait()
     }
 
-    /// So long a caller drives at once.
-    const LOOK: Duration = Duration::from_secs(3600);
+    /// Waits for the end, so long at most, and says if it has come: if [`get`](Self::get) would return at once.
+    pub fn wait_for(&self, patience: Duration) -> bool {
+        self.wait_until(Instant::now().checked_add(patience));
+        self.slot.is_full()
+    }
 
     pub(super) fn wait(&self) -> Result<Outcome<V>, ReduceError> {
-        if let Some(waiting) = &self.waiting {
-            waiting.wait(&self.slot);
-        }
-        if self.slot.lock().is_driven_by_caller {
-            let look_at = || Instant::now() + Self::LOOK;
-            while !self.slot.is_full() && self.shared.turns.drive_until(look_at(), || self.slot.is_full()) {}
-        }
-        let mut state = self.slot.lock();
         loop {
+            self.wait_until(None);
+            let mut state = self.slot.lock();
             if let Some(result) = state.result.take() {
                 let exposure = state.exposure;
                 drop(state);
                 return self.decode(result, exposure);
             }
-            state = self.slot.wait(state);
         }
     }
+
+    /// Waits until the end is here, or the time has come.
+    fn wait_until(&self, until: Option<Instant>) {
+        let until = until.unwrap_or_else(|| Instant::now() + Self::LONG);
+        if let Some(waiting) = &self.waiting {
+            waiting.wait(&self.slot, until);
+        }
+        let is_full = || self.slot.is_full();
+        if self.slot.lock().is_driven_by_caller {
+            while !is_full() && Instant::now() < until && self.shared.turns.drive_until(until, is_full) {}
+        }
+        self.slot.wait_until(until);
+    }
+
+    /// Who waits without an end looks at the time after this.
+    const LONG: Duration = Duration::from_secs(3600);
 
     fn decode(&self, result: SlotResult, exposure: Exposure) -> Result<Outcome<V>, ReduceError> {
         let (receipt, memory) = result?;
@@ -219,6 +231,21 @@ impl Slot {
     /// The end, if it has been left here.
     pub(super) fn take(&self) -> Option<SlotResult> {
         self.lock().result.take()
+    }
+
+    /// Waits until the end has been left here, or the time has come.
+    fn wait_until(&self, until: Instant) {
+        let mut state = self.lock();
+        while state.result.is_none() {
+            let pause = until.saturating_duration_since(Instant::now());
+            if pause.is_zero() {
+                return;
+            }
+            state.waiting += 1;
+            let woken = self.changed.wait_timeout(state, pause);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
+        }
     }
 
     fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {

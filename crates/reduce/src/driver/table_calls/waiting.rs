@@ -1,7 +1,7 @@
 //! Callers that wait for calls of the table.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -26,6 +26,8 @@ pub(in crate::driver) struct Waiting {
     number: u64,
     taker: Option<Rank>,
     long: Option<Arc<LongCall>>,
+    /// Of a wait that ended before the call did.
+    patience: Mutex<Option<Patience>>,
 }
 
 impl Waiting {
@@ -42,6 +44,7 @@ impl Waiting {
             number,
             taker,
             long,
+            patience: Mutex::default(),
         }
     }
 
@@ -58,33 +61,41 @@ impl Waiting {
             .settle(&self.calls, self.calls.advance(CHUNKS_PER_LOOK));
     }
 
-    /// Waits until the call has ended, or goes by the scheduler.
-    pub(in crate::driver) fn wait(&self, slot: &Slot) {
-        let calls = &*self.calls;
-        let mut patience = Patience::new();
-        let is_over = || slot.is_full() || calls.has_left();
-        loop {
-            // The machines begin the call among hosts, and end it.
-            if calls.waits_for_hosts(self.number) && self.shared.turns.drive_until(patience.look_at, is_over)
-            {
-                if is_over() {
-                    return;
-                }
-                patience.see_to(calls, &self.shared);
-                continue;
-            }
-            let ends = calls.advance(usize::MAX);
-            let awaited = ends.awaited;
-            patience.renew(ends.has_worked);
-            self.shared.settle(calls, ends);
-            if is_over() {
-                return;
-            }
-            calls.wait(awaited, patience.look_at, || {
-                calls.is_open(self.number, self.taker) && !slot.is_full() && !calls.has_left()
-            });
-            patience.see_to(calls, &self.shared);
+    /// Waits until the call has ended, or goes by the scheduler, or until the time has come.
+    pub(in crate::driver) fn wait(&self, slot: &Slot, until: Instant) {
+        let begun = self
+            .patience
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mut patience = begun.unwrap_or_else(Patience::new);
+        while !self.wait_once(slot, until, &mut patience) {
+            patience.see_to(&self.calls, &self.shared);
         }
+        *self.patience.lock().unwrap_or_else(PoisonError::into_inner) = Some(patience);
+    }
+
+    /// Waits until there may be news. Returns true if the wait is over.
+    fn wait_once(&self, slot: &Slot, until: Instant, patience: &mut Patience) -> bool {
+        let calls = &*self.calls;
+        let has_ended = || slot.is_full() || calls.has_left();
+        let is_over = || has_ended() || Instant::now() >= until;
+        // The machines begin the call among hosts, and end it.
+        let look_at = patience.look_at.min(until);
+        if calls.waits_for_hosts(self.number) && self.shared.turns.drive_until(look_at, has_ended) {
+            return is_over();
+        }
+        let ends = calls.advance(usize::MAX);
+        let awaited = ends.awaited;
+        patience.renew(ends.has_worked);
+        self.shared.settle(calls, ends);
+        if is_over() {
+            return true;
+        }
+        calls.wait(awaited, patience.look_at.min(until), || {
+            calls.is_open(self.number, self.taker) && !has_ended()
+        });
+        false
     }
 
     /// Sees to it that the call ends also if nobody asks for it: somebody wants to be told.
@@ -218,6 +229,7 @@ impl Shared {
 }
 
 /// The duties of a caller that has waited for long.
+#[derive(Debug)]
 struct Patience {
     begun: Instant,
     look_at: Instant,
