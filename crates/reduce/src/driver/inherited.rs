@@ -171,6 +171,21 @@ impl ProgressThread {
         let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
             return;
         };
+        self.inherit_contribution(rank, contribution, handle);
+    }
+
+    /// The agent holds this contribution of a lost rank. It counts when its call goes by the scheduler.
+    pub(super) fn inherit_contribution(
+        &mut self,
+        rank: Rank,
+        contribution: Contribution,
+        handle: RegionHandle,
+    ) {
+        let tables = self.shared.tables.as_ref();
+        if tables.is_some_and(|tables| tables.may_end(rank, contribution.session)) {
+            self.legacies.held.push((rank, contribution, handle));
+            return;
+        }
         self.inherit_all(vec![(rank, contribution, Place::Elsewhere(handle))]);
     }
 

@@ -24,7 +24,8 @@ impl ProgressThread {
             .map(|calls| (self.look_at_table(&calls), calls))
             .collect();
         let has_left = looked.iter().any(|(_, calls)| calls.has_left());
-        if has_left || self.legacies.are_open() || tables.has_to_look() {
+        let is_open = self.legacies.are_open() || !self.legacies.held.is_empty();
+        if has_left || is_open || tables.has_to_look() {
             self.inherit_from_tables(tables, None);
         }
         for (ends, calls) in looked {
@@ -113,6 +114,9 @@ impl ProgressThread {
             let lost = self.peers.gone.iter().copied().chain(lost).collect();
             let left = tables.left_by(&lost, &mut self.legacies);
             self.inherit_here(left);
+            for (rank, contribution, handle) in std::mem::take(&mut self.legacies.held) {
+                self.inherit_contribution(rank, contribution, handle);
+            }
         }
     }
 }

@@ -10,10 +10,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_fabric::{CallRows, CallSection, CallState, Taken};
+use ropewalk_fabric::{CallRows, CallSection, CallState, RegionHandle, Taken};
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
-use ropewalk_reduce_core::{Contributions, Member};
+use ropewalk_reduce_core::{Contributions, Member, Session};
 
 use super::TableCalls;
 use crate::{
@@ -51,6 +51,8 @@ pub(in crate::driver) struct Legacies {
     open: BTreeSet<(GroupId, Rank)>,
     /// The groups of sections, by their names.
     groups: BTreeMap<u64, ProcessGroup>,
+    /// What agents have inherited of lost ranks for calls that [may end](Tables::may_end) in a table.
+    pub(in crate::driver) held: Vec<(Rank, Contribution, RegionHandle)>,
 }
 
 /// A contribution that a lost rank has posted to a call which goes by the scheduler.
@@ -176,6 +178,36 @@ impl Tables {
         left
     }
 
+    /// Says if a call of a lost rank may still end in a table. The agent may hold its contribution all the same: it had
+    /// to wait for a place there. A scheduler that hears of it now takes a rank for lost whose contribution is in the
+    /// table, where nobody looks before it is known that the call goes by the scheduler.
+    pub(in crate::driver) fn may_end(&self, lost: Rank, session: Session) -> bool {
+        let world = &*self.world;
+        if world.hosts.is_some() {
+            return false;
+        }
+        if session.group == world.group.0 {
+            return world.seen().may_end(lost, session.call);
+        }
+        let mut sections = world.table.sections();
+        sections
+            .find(|section| section.name == session.group)
+            .is_some_and(|section| {
+                let ranks = section.members.iter().map(|row| world.ranks.get(*row).copied());
+                let seen = |ranks: Vec<Rank>| {
+                    let seen = Seen {
+                        rows: &section.rows,
+                        group: GroupId(section.name),
+                        ranks: &ranks,
+                        members: None,
+                        is_own: false,
+                    };
+                    seen.may_end(lost, session.call)
+                };
+                ranks.collect::<Option<_>>().is_some_and(seen)
+            })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Groups> {
         // Whatever panicked left tables that are whole.
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
@@ -267,6 +299,19 @@ impl Seen<'_> {
                 Some(Taken::Yes) | None => number += 1,
             }
         }
+    }
+
+    /// Says if a call of a lost rank may still end here. One that does not suit a table goes by the scheduler at once.
+    pub(super) fn may_end(&self, lost: Rank, number: u64) -> bool {
+        let Some(row) = self.ranks.iter().position(|rank| *rank == lost) else {
+            return false;
+        };
+        let suits = || {
+            let called = self.called(row, number);
+            number >= self.rows.posted(row) || postcard::from_bytes::<(Signature, bool)>(&called).is_ok()
+        };
+        let is_open = || self.first_left().is_none_or(|from| number < from);
+        number >= self.rows.finished() && suits() && is_open()
     }
 
     fn called(&self, row: usize, number: u64) -> Vec<u8> {

@@ -223,6 +223,15 @@ impl World {
             known.extend(self.seen_outside(|seen| seen.first_left()));
             prop_assert!(known.iter().all(|from| *from == Some(left)), "{left}: {known:?}");
         }
+        // A dead rank may have waited for a place with the call that comes next: others may end theirs here.
+        for calls in calls().filter(|calls| calls.seen().first_left().is_none()) {
+            let seen = calls.seen();
+            let may_end = |dead: &u32| {
+                let next = seen.rows.posted(*dead as usize);
+                next < seen.rows.finished() || seen.may_end(Rank(*dead), next)
+            };
+            prop_assert!(self.dead.iter().all(may_end));
+        }
         Ok(())
     }
 
@@ -397,6 +406,12 @@ proptest! {
             for (&number, data) in &own.left {
                 prop_assert!(number >= end);
                 prop_assert!(data.iter().all(|element| *element == contribution(rank, number)));
+            }
+            // All have heard of the dead, and have made these calls: what the agents hold of the dead counts.
+            for &dead in &world.dead {
+                let seen = own.calls.seen();
+                let still = (0..most).find(|number| seen.may_end(Rank(dead), *number));
+                prop_assert!(still.is_none(), "call {still:?} of {dead} may end, as {rank} sees it");
             }
             for &dead in world.dead.iter().filter(|_| ends[0].is_some()) {
                 let dead_rank = &world.ranks[dead as usize];
