@@ -3,7 +3,7 @@
 //! For the core each is a site of its own, which has one original and folds nothing. Nobody is there to work for it:
 //! its parent in a tree reads the chunks that it grants, and the scheduler's rank answers for it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use ropewalk_fabric::{Buffer, Held, RegionHandle};
@@ -14,7 +14,6 @@ use ropewalk_rpc::{Engine, Transfer};
 use super::{
     progress::ProgressThread,
     sites::{Kind, Sites},
-    table_calls::Legacy,
 };
 use crate::{folding::Memory, message::Contribution};
 
@@ -171,31 +170,35 @@ impl ProgressThread {
         let Ok(contribution) = postcard::from_bytes::<Contribution>(&held.label) else {
             return;
         };
-        self.inherit_contribution(rank, contribution, handle);
+        self.legacies.held.push((rank, contribution, handle));
+        self.inherit_what_counts(None);
     }
 
-    /// The agent holds this contribution of a lost rank. It counts when its call goes by the scheduler.
-    pub(super) fn inherit_contribution(
-        &mut self,
-        rank: Rank,
-        contribution: Contribution,
-        handle: RegionHandle,
-    ) {
-        let tables = self.shared.tables.as_ref();
-        if tables.is_some_and(|tables| tables.may_end(rank, contribution.session)) {
-            self.legacies.held.push((rank, contribution, handle));
-            return;
-        }
-        self.inherit_all(vec![(rank, contribution, Place::Elsewhere(handle))]);
-    }
-
-    /// Ranks have left these, and they are here.
-    pub(super) fn inherit_here(&mut self, left: Vec<Legacy>) {
-        let here = left.into_iter().map(|legacy| {
+    /// What lost ranks, also this one, have left in tables and with agents counts if its call goes by the scheduler.
+    pub(super) fn inherit_what_counts(&mut self, lost: Option<Rank>) {
+        let shared = Arc::clone(&self.shared);
+        let tables = shared.tables.as_ref();
+        let may_end = |(rank, contribution, _): &mut (Rank, Contribution, RegionHandle)| {
+            tables.is_some_and(|tables| tables.may_end(*rank, contribution.session))
+        };
+        let counts = self.legacies.held.extract_if(.., |held| !may_end(held));
+        let held: Vec<_> = counts.collect();
+        // The tables come after the agents, and both at once: as soon as the scheduler hears of a call it takes for lost
+        // what it has not heard of.
+        let left = tables.map(|tables| {
+            let lost = self.peers.gone.iter().copied().chain(lost).collect();
+            tables.left_by(&lost, &mut self.legacies)
+        });
+        let here = left.into_iter().flatten().map(|legacy| {
             let place = legacy.data.map_or(Place::Nowhere, Place::Here);
             (legacy.rank, legacy.contribution, place)
         });
-        self.inherit_all(here.collect());
+        let held = held.into_iter();
+        let held = held.map(|(rank, contribution, handle)| (rank, contribution, Place::Elsewhere(handle)));
+        let contributions: Vec<_> = held.chain(here).collect();
+        if !contributions.is_empty() {
+            self.inherit_all(contributions);
+        }
     }
 
     fn inherit_all(&mut self, contributions: Vec<(Rank, Contribution, Place)>) {

@@ -42,7 +42,7 @@ use self::{
 };
 pub(super) use self::{
     offering::Offered,
-    tables::{Legacies, Legacy, Tables},
+    tables::{Legacies, Tables},
     waiting::Waiting,
 };
 use super::{

@@ -10,7 +10,7 @@ use ropewalk_fabric::Taken;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::GiveUp;
 
-use super::{Ends, OwnCall, TableCalls, Tables, waiting::ROOM_LOOK};
+use super::{Ends, OwnCall, TableCalls, waiting::ROOM_LOOK};
 use crate::{driver::progress::ProgressThread, outcome::ReductionError};
 
 impl ProgressThread {
@@ -26,7 +26,7 @@ impl ProgressThread {
         let has_left = looked.iter().any(|(_, calls)| calls.has_left());
         let is_open = self.legacies.are_open() || !self.legacies.held.is_empty();
         if has_left || is_open || tables.has_to_look() {
-            self.inherit_from_tables(tables, None);
+            self.inherit_what_counts(None);
         }
         for (ends, calls) in looked {
             self.settle_table_calls(&calls, ends);
@@ -61,7 +61,7 @@ impl ProgressThread {
         tables.close_of(lost);
         let all = tables.all().into_iter();
         let ends: Vec<_> = all.map(|calls| (calls.advance(0), calls)).collect();
-        self.inherit_from_tables(tables, Some(lost));
+        self.inherit_what_counts(Some(lost));
         for (ends, calls) in ends {
             self.tell_leaving(&calls);
             self.settle_table_calls(&calls, ends);
@@ -105,18 +105,6 @@ impl ProgressThread {
             .filter(|rank| *rank != self.shared.rank);
         for rank in others.filter(|rank| !self.peers.gone.contains(rank)) {
             self.outbox.lines.ask(rank);
-        }
-    }
-
-    fn inherit_from_tables(&mut self, tables: &Tables, lost: Option<Rank>) {
-        // On several hosts the agents have it.
-        if tables.world.hosts.is_none() {
-            let lost = self.peers.gone.iter().copied().chain(lost).collect();
-            let left = tables.left_by(&lost, &mut self.legacies);
-            self.inherit_here(left);
-            for (rank, contribution, handle) in std::mem::take(&mut self.legacies.held) {
-                self.inherit_contribution(rank, contribution, handle);
-            }
         }
     }
 }

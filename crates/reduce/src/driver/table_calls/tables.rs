@@ -158,9 +158,12 @@ impl Tables {
     }
 
     /// Looks for contributions of lost ranks to calls that go by the scheduler, as far as they are not known, also to
-    /// calls of groups that this rank is not in: the scheduler may be here.
-    pub(super) fn left_by(&self, lost: &BTreeSet<Rank>, legacies: &mut Legacies) -> Vec<Legacy> {
+    /// calls of groups that this rank is not in: the scheduler may be here. On several hosts the agents have everything.
+    pub(in crate::driver) fn left_by(&self, lost: &BTreeSet<Rank>, legacies: &mut Legacies) -> Vec<Legacy> {
         let world = &*self.world;
+        if world.hosts.is_some() {
+            return Vec::new();
+        }
         let mut left = world.seen().left_by_all(lost, legacies);
         for section in world.table.sections() {
             let Some(group) = legacies.group(&section, &world.ranks) else {
