@@ -174,7 +174,8 @@ impl ProgressThread {
         self.inherit_what_counts(None);
     }
 
-    /// What lost ranks, also this one, have left in tables and with agents counts if its call goes by the scheduler.
+    /// Takes over the contributions that lost ranks, also this one, have left in tables and with agents, of calls that
+    /// go by the scheduler.
     pub(super) fn inherit_what_counts(&mut self, lost: Option<Rank>) {
         let shared = Arc::clone(&self.shared);
         let tables = shared.tables.as_ref();
@@ -183,8 +184,8 @@ impl ProgressThread {
         };
         let counts = self.legacies.held.extract_if(.., |held| !may_end(held));
         let held: Vec<_> = counts.collect();
-        // The tables come after the agents, and both at once: as soon as the scheduler hears of a call it takes for lost
-        // what it has not heard of.
+        // The tables come after the agents, and both at once: as soon as the scheduler hears of a call it takes for
+        // lost what it has not heard of.
         let left = tables.map(|tables| {
             let lost = self.peers.gone.iter().copied().chain(lost).collect();
             tables.left_by(&lost, &mut self.legacies)

@@ -37,7 +37,7 @@ struct State<M> {
     sleeps_until: Option<Instant>,
     /// The progress thread sleeps until a caller has put the machines back.
     is_awaited: bool,
-    /// The progress thread is to drive, however short ago a caller did.
+    /// The progress thread is to drive, even if a caller has just driven.
     is_called: bool,
     /// How often callers have taken the machines, and when they were put back last.
     drives: u64,

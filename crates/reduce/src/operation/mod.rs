@@ -22,6 +22,9 @@ pub use self::{
 ///
 /// [`Sum`], [`Prod`], [`Min`] and [`Max`] reduce vectors of numbers; [`elementwise`] makes a reducer from a
 /// function on elements, [`object`] from an [`ObjectReducer`].
+///
+/// A function of yours is run by a thread of the job, or by one that calls or waits: it must not take a lock that such
+/// a thread holds.
 pub trait Reducer<V> {
     /// The operation, ready to be run on bytes.
     fn into_operation(self) -> Operation<V>;

@@ -51,7 +51,7 @@ pub(in crate::driver) struct Legacies {
     open: BTreeSet<(GroupId, Rank)>,
     /// The groups of sections, by their names.
     groups: BTreeMap<u64, ProcessGroup>,
-    /// What agents have inherited of lost ranks for calls that [may end](Tables::may_end) in a table.
+    /// The contributions that agents have inherited of lost ranks for calls that [may end](Tables::may_end) in a table.
     pub(in crate::driver) held: Vec<(Rank, Contribution, RegionHandle)>,
 }
 
@@ -158,7 +158,8 @@ impl Tables {
     }
 
     /// Looks for contributions of lost ranks to calls that go by the scheduler, as far as they are not known, also to
-    /// calls of groups that this rank is not in: the scheduler may be here. On several hosts the agents have everything.
+    /// calls of groups that this rank is not in: the scheduler may be here. On several hosts the agents have
+    /// everything.
     pub(in crate::driver) fn left_by(&self, lost: &BTreeSet<Rank>, legacies: &mut Legacies) -> Vec<Legacy> {
         let world = &*self.world;
         if world.hosts.is_some() {
