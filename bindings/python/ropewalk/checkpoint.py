@@ -73,7 +73,7 @@ FAST, FULL = 0, 1
 
 
 class Decision(NamedTuple):
-    """What to do at the end of a step. It is true if a save is due."""
+    """The advice at the end of a step. It is true if a save is due."""
 
     save: bool
     level: int
@@ -90,7 +90,7 @@ class Decision(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What to start from."""
+    """The save to start from."""
 
     generation: int
     step: int
@@ -188,7 +188,7 @@ class Store:
 
 
 def _is_on_purpose(error: Optional[BaseException]) -> bool:
-    """Whether somebody ends the program, which is no failure of it."""
+    """True if somebody ends the program, which is no failure of it."""
     is_exit = isinstance(error, SystemExit) and error.code in (None, 0)
     return is_exit or isinstance(error, KeyboardInterrupt)
 
@@ -213,9 +213,10 @@ class Advisor:
         fast_save: float = 0.0,
         fast_covers: float = 0.0,
     ) -> None:
-        """What is 0 has its default. In the file ``journal`` it remembers what it learned for the next start; by default
-        where ``ropewalk run --checkpoint`` says, or nowhere. ``mtbf`` is a guess of the mean time between failures, from
-        which learning starts, unless ``mtbf_is_known``; by default that of ``ropewalk run``, or 5 years."""
+        """An argument of 0 has its default. In the file ``journal`` it remembers what it learned for the next start;
+        by default where ``ropewalk run --checkpoint`` says, or nowhere. ``mtbf`` is a guess of the mean time between
+        failures, from which learning starts, unless ``mtbf_is_known``; by default that of ``ropewalk run``, or 5
+        years."""
         steps = unsigned("steps", steps, 64)
         options = AdvisorOptionsC(
             ctypes.sizeof(AdvisorOptionsC), mtbf, mtbf_is_known, save, restore, limit, steps, fast_save, fast_covers

@@ -1,5 +1,7 @@
 //! `ropewalk man`.
 
+mod sections;
+
 use std::{
     fs, io,
     io::Write,
@@ -33,14 +35,32 @@ pub(crate) fn run(arguments: &Arguments, command: clap::Command) -> ExitCode {
     }
 }
 
-fn print(command: clap::Command) -> anyhow::Result<()> {
-    let mut page = Vec::new();
-    Man::new(command).render(&mut page)?;
-    io::stdout().write_all(&page).context("cannot print the page")
+fn print(mut command: clap::Command) -> anyhow::Result<()> {
+    command.build();
+    io::stdout().write_all(&page(command)?).context("cannot print the page")
 }
 
 fn write_all(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
     let failed = || format!("cannot write manual pages to {}", folder.display());
     fs::create_dir_all(folder).with_context(failed)?;
-    clap_mangen::generate_to(command, folder).with_context(failed)
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    write_page(command, folder).with_context(failed)
+}
+
+/// Writes the page of a command, and those of the commands below it.
+fn write_page(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write_page(below.clone(), folder)?;
+    }
+    let file = folder.join(Man::new(command.clone()).get_filename());
+    Ok(fs::write(file, page(command)?)?)
+}
+
+fn page(command: clap::Command) -> io::Result<Vec<u8>> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let mut page = Vec::new();
+    Man::new(command).render(&mut page)?;
+    page.extend(sections::of(&name).bytes());
+    Ok(page)
 }

@@ -47,6 +47,15 @@ fn bash_completes_words() {
     );
 }
 
+/// The help of `run` fits into 80 columns, and begins with examples.
+#[test]
+fn help_fits_the_terminal() {
+    let help = ropewalk(&["run", "--help"]);
+    let wide: Vec<_> = help.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+    assert!(help.contains("Examples:\n  ropewalk run -n 4 "), "{help}");
+}
+
 /// There is a script for each shell that is named.
 #[test]
 fn every_shell_has_a_script() {
@@ -94,8 +103,20 @@ fn manual_pages_are_whole() {
         "it is nobody's to start by hand"
     );
     let run = page("ropewalk-run.1").unwrap();
-    for part in ["on-failure", "launcher-exec", "Exit code:", "HYDRA_HOST_FILE"] {
+    let sections = ["EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"];
+    for part in ["on-failure", "launcher-exec", "HYDRA_HOST_FILE"].iter().chain(&sections) {
         assert!(run.contains(part), "{part} in {run}");
+    }
+    for (name, text) in &pages {
+        assert!(text.contains("EXIT STATUS") && text.contains("SEE ALSO"), "{name}: {text}");
+    }
+    // Whoever is named has a page here, or is another program.
+    for (name, text) in &pages {
+        let (_, also) = text.rsplit_once("SEE ALSO").unwrap();
+        let named = also.split(", ").map(|page| page.split('(').next().unwrap().trim());
+        for named in named.filter(|named| named.starts_with("ropewalk")) {
+            assert!(page(&format!("{named}.1")).is_some(), "{named} in {name}");
+        }
     }
     assert!(ropewalk(&["man"]).contains(".TH ropewalk 1"));
 }

@@ -3,6 +3,32 @@
 //! An [`Endpoint`] is one process's end: it sends messages, exposes memory, and reads and writes what others
 //! expose, to endpoints that have proven who they are in the same job. [`AgentLink`] joins a rank with
 //! the agent of its host, and [`memfd`] is memory that outlives its process.
+//!
+//! A message from one endpoint to another of the same job:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use ropewalk_fabric::{Endpoint, EndpointOptions, Event, Identity, JobKey, Role};
+//! use ropewalk_names::{Incarnation, JobId, Rank};
+//!
+//! let key = JobKey::generate()?;
+//! let bind = |rank| {
+//!     let identity = Identity { role: Role::Rank, rank: Rank(rank), incarnation: Incarnation(0) };
+//!     Endpoint::bind(EndpointOptions::new(JobId([7; 16]), key.clone(), identity))
+//! };
+//! let (mut origin, mut target) = (bind(0)?, bind(1)?);
+//! let address = target.address().clone();
+//! origin.send_unexpected(&address, 7, Bytes::from_static(b"a rope walk"))?;
+//! loop {
+//!     origin.progress();
+//!     target.progress();
+//!     if let Some(Event::Unexpected { tag, body, .. }) = target.poll_event() {
+//!         assert_eq!((tag, &body[..]), (7, &b"a rope walk"[..]));
+//!         break;
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod agent_link;
 mod arena;

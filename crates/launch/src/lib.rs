@@ -5,6 +5,19 @@
 //! output, and keep the memory that ranks hand them for the case that they die. The decisions are those of
 //! `ropewalk-launch-core`: `Supervisor` for the job and `HostAgent` for a host; this crate lends them
 //! processes, sockets, files and clocks.
+//!
+//! ```no_run
+//! use ropewalk_launch::{JobEvent, JobSpec, Launcher, Segment};
+//!
+//! let program = Segment { ranks: 4, ..Segment::new("./ring") };
+//! let mut launcher = Launcher::start(JobSpec::new("/usr/bin/ropewalk", program))?;
+//! while let Some(event) = launcher.next_event(None)? {
+//!     if let JobEvent::Finished(verdict) = event {
+//!         println!("exit code {}", verdict.exit_code());
+//!     }
+//! }
+//! # Ok::<(), ropewalk_launch::LaunchError>(())
+//! ```
 
 mod driver;
 

@@ -2,6 +2,18 @@
 //! loaded into programs that have their own idea of threads and event loops.
 //!
 //! It works under any process manager that speaks PMI: `ropewalk run`, Hydra's `mpiexec`, `srun --mpi=pmi2`.
+//!
+//! ```
+//! use ropewalk_pmi_client::Client;
+//!
+//! if let Some(pmi) = Client::from_env()? {
+//!     pmi.put(&format!("address-{}", pmi.rank()), "10.0.0.1:7000")?;
+//!     pmi.fence()?;
+//!     println!("rank 0 listens at {:?}", pmi.get("address-0")?);
+//!     pmi.finalize()?;
+//! }
+//! # Ok::<(), ropewalk_pmi_client::ClientError>(())
+//! ```
 
 mod connection;
 mod environment;

@@ -12,6 +12,23 @@
 //! [`Group::allgather`] and [`Group::reduce_scatter`] survive the same, [`Group::barrier`] is a reduction of nothing,
 //! and [`Group::split`] makes groups. All that is decided is decided in `ropewalk-reduce-core`, which `ropewalk-sim`
 //! drives in virtual time; memory, messages and time around it are here.
+//!
+//! A program of one process is a job too; `ropewalk run -n 8 PROGRAM` makes it one of eight:
+//!
+//! ```
+//! use ropewalk_reduce::{Job, Rank, ReduceOptions, Sum};
+//!
+//! let job = Job::from_env()?;
+//! let mine = vec![f64::from(job.rank().0 + 1); 1000];
+//! let sum = job.world().reduce(mine, Sum, Rank(0), &ReduceOptions::default())?;
+//! // From here on this process may die: its contribution counts.
+//! if let Some(sum) = sum.get()?.value {
+//!     let ranks = f64::from(job.size());
+//!     assert_eq!(sum[0], ranks * (ranks + 1.0) / 2.0);
+//! }
+//! job.finalize()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -9,6 +9,18 @@
 //! | `prometheus` | the metrics of an engine of [`rpc`] as text for Prometheus |
 //! | `ofi` | peers over libfabric, which is loaded at run time |
 //! | `object-store` | uploads of checkpoints ([`checkpoint`]) to folders |
+//!
+//! A sum over all ranks of a job; each may die when its call has returned:
+//!
+//! ```
+//! use ropewalk::reduce::{Job, ReduceOptions, Sum};
+//!
+//! let job = Job::from_env()?;
+//! let outcome = job.world().allreduce(vec![1_u64; 8], Sum, &ReduceOptions::default())?.get()?;
+//! assert_eq!(outcome.value, Some(vec![u64::from(job.size()); 8]));
+//! job.finalize()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub use ropewalk_checkpoint as checkpoint;
 pub use ropewalk_fabric as fabric;

@@ -3,6 +3,38 @@
 //! An [`Engine`] serves [`Procedure`]s to its peers and calls theirs: typed arguments, a deadline on every
 //! call, errors when the peer dies. Large data does not travel in arguments: the caller exposes it and puts
 //! the [`RegionHandle`] into the arguments, the one that is called pulls or pushes (Mercury, section III).
+//!
+//! Two engines of one process, each as a process of its own would have it:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use ropewalk_names::{Incarnation, JobId, Rank};
+//! use ropewalk_rpc::{Endpoint, EndpointOptions, Engine, Identity, JobKey, Procedure, Role, thread::Driver};
+//!
+//! struct Add;
+//!
+//! impl Procedure for Add {
+//!     const NAME: &'static str = "example.add";
+//!     type Input = (u32, u32);
+//!     type Output = u32;
+//! }
+//!
+//! let key = JobKey::generate()?;
+//! let engine = |rank| {
+//!     let identity = Identity { role: Role::Rank, rank: Rank(rank), incarnation: Incarnation(0) };
+//!     Endpoint::bind(EndpointOptions::new(JobId([7; 16]), key.clone(), identity)).map(Engine::new)
+//! };
+//! let mut target = engine(0)?;
+//! target.serve::<Add>(|_caller, (a, b)| Ok(a + b));
+//! let address = target.address().clone();
+//! let (_driver, _handle) = Driver::spawn(target)?;
+//!
+//! let mut origin = engine(1)?;
+//! let call = origin.call::<Add>(&address, &(2, 3), Duration::from_secs(5))?;
+//! assert_eq!(origin.block_on(call)?, 5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![deny(unsafe_code)]
 

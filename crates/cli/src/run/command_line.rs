@@ -34,7 +34,7 @@ use self::settings::Settings;
 use super::{checkpoints::CheckpointOptions, pattern::Pattern, shown_ranks::ShownRanks};
 
 pub(super) use self::help::help;
-pub(crate) use self::help::{documented, documented_some};
+pub(crate) use self::help::{documented, documented_some, reader_notes, reader_variables};
 
 /// The user's wish.
 #[derive(Debug)]

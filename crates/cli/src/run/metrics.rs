@@ -68,7 +68,7 @@ impl Collector for Snapshot {
             ),
             (
                 "notices",
-                "What was odd and did not end the job",
+                "Oddities that did not end the job",
                 record.notice_count as f64,
             ),
         ] {

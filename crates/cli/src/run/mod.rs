@@ -37,7 +37,9 @@ use ropewalk_openfoam::{Case, Loading};
 
 use checkpoints::{Bookkeeper, CheckpointOptions, Checkpoints};
 use command_line::{Command, Output, Request, Surroundings, help, info, parse};
-pub(crate) use command_line::{divide, documented, documented_some, some_options};
+pub(crate) use command_line::{
+    divide, documented, documented_some, reader_notes, reader_variables, some_options,
+};
 use console::{Console, SIGPIPE};
 use json_log::JsonLog;
 #[cfg(feature = "fuzzing")]

@@ -11,9 +11,14 @@ use super::options::{GROUPS, Row, find, rows};
 
 /// The text for `--help`.
 pub(in super::super) fn help() -> String {
-    let mut text = format!(
-        "{TITLE}\n\nUsage: ropewalk run [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]..\n{DASHES}\n"
-    );
+    let mut text = wrapped(TITLE, 0);
+    text += "\nUsage: ropewalk run [OPTIONS] PROGRAM [ARGUMENTS]\n";
+    text += "                    [: [OPTIONS] PROGRAM [ARGUMENTS]]..\n";
+    text += &wrapped(DASHES, 0);
+    text += "\nExamples:\n";
+    for (command, purpose) in EXAMPLES {
+        text += &entry_at(command, purpose, EXAMPLE_COLUMN);
+    }
     for group in GROUPS {
         text += &format!("\n{}:\n", group.heading);
         for row in group.rows.iter().filter(|row| row.is_option()) {
@@ -33,16 +38,22 @@ pub(in super::super) fn help() -> String {
 
 /// Adds the options to what clap knows of the command without them. Only completions and the manual page come of it.
 pub(crate) fn documented(command: Command) -> Command {
-    let variables = variables().map(|row| format!("{}:{}", row.usage, row.help));
-    let behind: Vec<_> = variables.chain(NOTES.map(str::to_owned)).collect();
-    let command = command
-        .about(TITLE)
-        .long_about(format!("{TITLE} {DASHES}"))
-        .after_help(behind.join("\n\n"));
+    let command = command.about(TITLE).long_about(format!("{TITLE} {DASHES}"));
     GROUPS.iter().fold(command, |command, group| {
         let options = group.rows.iter().filter(|row| row.is_option());
         command.args(options.map(|row| row.argument().help_heading(group.heading)))
     })
+}
+
+/// The notes behind the options, for the manual page, which has sections of its own for files and exit codes.
+pub(crate) fn reader_notes() -> impl Iterator<Item = &'static str> {
+    let has_section = |note: &&str| note.starts_with("Files:") || note.starts_with("Exit code:");
+    NOTES.into_iter().filter(move |note| !has_section(note))
+}
+
+/// The variables that stand for options, and the words on each.
+pub(crate) fn reader_variables() -> impl Iterator<Item = (&'static str, &'static str)> {
+    variables().map(|row| (row.usage, row.help))
 }
 
 /// Adds some of the options, by their first names, to those of another command.
@@ -118,42 +129,59 @@ impl Row {
 
 /// An option and its help beside it, or below if it is long.
 fn entry(spellings: &str, help: &str) -> String {
-    let help = wrapped(help, HELP_COLUMN);
-    match spellings.len() + 4 <= HELP_COLUMN {
-        true => format!("  {spellings:<0$}{1}", HELP_COLUMN - 2, help.trim_start()),
+    entry_at(spellings, help, HELP_COLUMN)
+}
+
+fn entry_at(spellings: &str, help: &str, column: usize) -> String {
+    let help = wrapped(help, column);
+    match spellings.len() + 4 <= column {
+        true => format!("  {spellings:<0$}{1}", column - 2, help.trim_start()),
         false => format!("{}{help}", wrapped(spellings, 2)),
     }
 }
 
-/// Lines of whole words, indented.
+/// Lines of whole words, indented. Choices that are too many for a line are parted behind one of them.
 fn wrapped(text: &str, indent: usize) -> String {
     let mut lines = String::new();
     let mut width = 0;
     for word in text.split_whitespace() {
-        if width == 0 || width + 1 + word.len() > WIDTH {
-            if width > 0 {
-                lines.push('\n');
+        let is_long = indent + word.len() > WIDTH;
+        let pieces = word.split_inclusive(|letter| is_long && letter == '|');
+        for (at, piece) in pieces.enumerate() {
+            let space = usize::from(at == 0);
+            if width == 0 || width + space + piece.len() > WIDTH {
+                if width > 0 {
+                    lines.push('\n');
+                }
+                lines.extend(std::iter::repeat_n(' ', indent));
+                width = indent;
+            } else {
+                lines.extend(std::iter::repeat_n(' ', space));
+                width += space;
             }
-            lines.extend(std::iter::repeat_n(' ', indent));
-            width = indent;
-        } else {
-            lines.push(' ');
-            width += 1;
+            lines += piece;
+            width += piece.len();
         }
-        lines += word;
-        width += word.len();
     }
     lines.push('\n');
     lines
 }
 
-const HELP_COLUMN: usize = 28;
-const WIDTH: usize = 110;
+const HELP_COLUMN: usize = 26;
+const EXAMPLE_COLUMN: usize = 46;
+const WIDTH: usize = 80;
 
-const TITLE: &str = "Run N processes (ranks) of a program: MPI programs (MPICH and what descends from it, Open MPI 4), \
-    and any other.";
+const TITLE: &str = "Run N processes (ranks) of a program: MPI programs (MPICH and what descends from it, Open MPI 4 \
+    and 5), and any other.";
 const DASHES: &str = "Options have one dash or two, as with mpiexec of MPICH (Hydra); programs behind : belong to \
     the same job.";
+
+const EXAMPLES: [(&str, &str); 4] = [
+    ("ropewalk run -n 4 ./ring", "four ranks on this host"),
+    ("ropewalk run -hosts a:8,b:8 ./solver", "eight on each of two hosts"),
+    ("ropewalk run -f hosts -ppn 2 -l ./solver", "hosts of a file, labels"),
+    ("ropewalk run -n 1 ./master : -n 4 ./worker", "two programs, one job"),
+];
 
 const NOTES: [&str; 6] = [
     "More variables: batch systems name their hosts in variables of their own; ROPEWALK_LIBRARY_DIR is the folder of \
