@@ -37,7 +37,9 @@ pub(crate) fn run(arguments: &Arguments, command: clap::Command) -> ExitCode {
 
 fn print(mut command: clap::Command) -> anyhow::Result<()> {
     command.build();
-    io::stdout().write_all(&page(command)?).context("cannot print the page")
+    io::stdout()
+        .write_all(&page(command)?)
+        .context("cannot print the page")
 }
 
 fn write_all(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
@@ -58,7 +60,10 @@ fn write_page(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
 }
 
 fn page(command: clap::Command) -> io::Result<Vec<u8>> {
-    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let name = command
+        .get_display_name()
+        .unwrap_or(command.get_name())
+        .to_owned();
     let mut page = Vec::new();
     Man::new(command).render(&mut page)?;
     page.extend(sections::of(&name).bytes());

@@ -104,16 +104,24 @@ fn manual_pages_are_whole() {
     );
     let run = page("ropewalk-run.1").unwrap();
     let sections = ["EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"];
-    for part in ["on-failure", "launcher-exec", "HYDRA_HOST_FILE"].iter().chain(&sections) {
+    for part in ["on-failure", "launcher-exec", "HYDRA_HOST_FILE"]
+        .iter()
+        .chain(&sections)
+    {
         assert!(run.contains(part), "{part} in {run}");
     }
     for (name, text) in &pages {
-        assert!(text.contains("EXIT STATUS") && text.contains("SEE ALSO"), "{name}: {text}");
+        assert!(
+            text.contains("EXIT STATUS") && text.contains("SEE ALSO"),
+            "{name}: {text}"
+        );
     }
     // Whoever is named has a page here, or is another program.
     for (name, text) in &pages {
         let (_, also) = text.rsplit_once("SEE ALSO").unwrap();
-        let named = also.split(", ").map(|page| page.split('(').next().unwrap().trim());
+        let named = also
+            .split(", ")
+            .map(|page| page.split('(').next().unwrap().trim());
         for named in named.filter(|named| named.starts_with("ropewalk")) {
             assert!(page(&format!("{named}.1")).is_some(), "{named} in {name}");
         }

@@ -11,7 +11,7 @@ use crate::{
     function::Function,
     job::Shared,
     memory::{Memory, ObjectBuffer},
-    pending::{Ended, Underway, UntilEnded},
+    pending::{Ended, Underway},
 };
 
 /// A call of a group.
@@ -75,7 +75,7 @@ impl Call<'_> {
         &self,
         buffer: &ObjectBuffer,
         operation: Option<Operation<Vec<T>>>,
-    ) -> Result<Box<dyn UntilEnded>, ReduceError> {
+    ) -> Result<Underway, ReduceError> {
         let element = buffer.element();
         let shape = self.kind.shape(buffer.shape(), self.group.ranks().len());
         let length = buffer.bytes() / size_of::<T>();
@@ -118,7 +118,7 @@ impl Call<'_> {
         &self,
         buffer: &ObjectBuffer,
         function: pyo3::Py<pyo3::PyAny>,
-    ) -> Result<Box<dyn UntilEnded>, ReduceError> {
+    ) -> Result<Underway, ReduceError> {
         let (element, shape) = (buffer.element(), buffer.shape().to_vec());
         let mut vector = vec![0_u8; buffer.bytes()];
         buffer.copy_to(&mut vector);
@@ -139,43 +139,44 @@ impl Call<'_> {
         reduction: BufferReduction<T>,
         element: ElementType,
         shape: Vec<usize>,
-    ) -> Box<dyn UntilEnded> {
+    ) -> Underway {
         let shared = Arc::clone(self.shared);
-        Box::new(Underway::new(reduction, move |(outcome, buffer)| {
+        Underway::new(reduction.waiter(), async move {
+            let (outcome, buffer) = reduction.await;
             shared.spare.put(buffer);
-            Ok(ended(outcome?, element, &shape))
-        }))
+            outcome.map(|outcome| ended(outcome, element, &shape))
+        })
     }
 }
 
 /// A broadcast of bytes of which only the root knows the length.
-pub(crate) fn end_of_bytes(reduction: Reduction<Vec<u8>>) -> Box<dyn UntilEnded> {
-    Box::new(Underway::new(reduction, |outcome| {
-        let outcome = outcome?;
+pub(crate) fn end_of_bytes(reduction: Reduction<Vec<u8>>) -> Underway {
+    Underway::new(reduction.waiter(), async move {
+        let outcome = reduction.await?;
         let length = outcome.value.as_ref().map_or(0, Vec::len);
         Ok(ended(outcome, ElementType::U8, &[length]))
-    }))
+    })
 }
 
 /// A barrier, which has no value.
-pub(crate) fn end_of_barrier(barrier: Barrier) -> Box<dyn UntilEnded> {
-    Box::new(Underway::new(barrier, |receipt| {
+pub(crate) fn end_of_barrier(barrier: Barrier) -> Underway {
+    Underway::new(barrier.waiter(), async move {
         Ok(Ended {
             memory: None,
-            receipt: receipt?,
+            receipt: barrier.await?,
             exposure: None,
         })
-    }))
+    })
 }
 
 fn end<T: bytemuck::Pod + Send + Sync>(
     reduction: Reduction<Vec<T>>,
     element: ElementType,
     shape: Vec<usize>,
-) -> Box<dyn UntilEnded> {
-    Box::new(Underway::new(reduction, move |outcome| {
-        Ok(ended(outcome?, element, &shape))
-    }))
+) -> Underway {
+    Underway::new(reduction.waiter(), async move {
+        reduction.await.map(|outcome| ended(outcome, element, &shape))
+    })
 }
 
 fn ended<T: bytemuck::Pod + Send + Sync>(

@@ -4,14 +4,13 @@ use std::{
     future::Future,
     os::fd::{AsRawFd, OwnedFd},
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
 };
 
-use bytemuck::Pod;
 use pyo3::{PyResult, Python, exceptions::PyRuntimeError, pyclass, pymethods};
-use ropewalk_reduce::{Barrier, BufferReduction, Receipt, ReduceError, Reduction};
+use ropewalk_reduce::{Receipt, ReduceError, Waiter};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{errors, memory::Memory};
@@ -24,68 +23,24 @@ pub(crate) struct Ended {
 }
 
 /// A call until its end.
-pub(crate) trait UntilEnded: Future<Output = Result<Ended, ReduceError>> + Send + Unpin {
-    /// Waits so long at most, and says if the end has come.
-    fn wait_for(&self, patience: Duration) -> bool;
+pub(crate) struct Underway {
+    /// Waits for the end, in threads.
+    waiter: Waiter,
+    /// The same for event loops.
+    future: EndedFuture,
 }
 
-/// Something of `ropewalk_reduce` that ends.
-pub(crate) trait Awaited: Future + Send + Unpin {
-    /// Waits so long at most, and says if the end has come.
-    fn wait_for(&self, patience: Duration) -> bool;
-}
+type EndedFuture = Pin<Box<dyn Future<Output = Result<Ended, ReduceError>> + Send>>;
 
-impl<V> Awaited for Reduction<V> {
-    fn wait_for(&self, patience: Duration) -> bool {
-        self.wait_for(patience)
-    }
-}
-
-impl<T: Pod + Send + Sync> Awaited for BufferReduction<T> {
-    fn wait_for(&self, patience: Duration) -> bool {
-        self.wait_for(patience)
-    }
-}
-
-impl Awaited for Barrier {
-    fn wait_for(&self, patience: Duration) -> bool {
-        self.wait_for(patience)
-    }
-}
-
-/// A call, and how its outcome becomes its end.
-pub(crate) struct Underway<C, F> {
-    call: C,
-    /// `None` once the call has ended.
-    end: Option<F>,
-}
-
-impl<C: Awaited, F: FnOnce(C::Output) -> Result<Ended, ReduceError> + Send + Unpin> Underway<C, F> {
-    pub(crate) fn new(call: C, end: F) -> Self {
-        Self { call, end: Some(end) }
-    }
-}
-
-impl<C: Awaited, F: FnOnce(C::Output) -> Result<Ended, ReduceError> + Send + Unpin> Future
-    for Underway<C, F>
-{
-    type Output = Result<Ended, ReduceError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = std::task::ready!(Pin::new(&mut self.call).poll(context));
-        let end = self
-            .end
-            .take()
-            .expect("a future is not polled again once it is ready");
-        Poll::Ready(end(outcome))
-    }
-}
-
-impl<C: Awaited, F: FnOnce(C::Output) -> Result<Ended, ReduceError> + Send + Unpin> UntilEnded
-    for Underway<C, F>
-{
-    fn wait_for(&self, patience: Duration) -> bool {
-        self.call.wait_for(patience)
+impl Underway {
+    pub(crate) fn new(
+        waiter: Waiter,
+        future: impl Future<Output = Result<Ended, ReduceError>> + Send + 'static,
+    ) -> Self {
+        Self {
+            waiter,
+            future: Box::pin(future),
+        }
     }
 }
 
@@ -93,12 +48,13 @@ impl<C: Awaited, F: FnOnce(C::Output) -> Result<Ended, ReduceError> + Send + Unp
 #[pyclass(frozen, module = "ropewalk._native")]
 pub(crate) struct Pending {
     state: Mutex<State>,
+    waiter: Waiter,
     signal: Arc<Signal>,
 }
 
 enum State {
     Ended(Result<Ended, ReduceError>),
-    Running(Box<dyn UntilEnded>),
+    Running(EndedFuture),
     Taken,
 }
 
@@ -114,37 +70,24 @@ struct Signal {
 type EndedTuple = (Option<Memory>, (u32, u32, Vec<u32>, Vec<u32>, u32), Option<f64>);
 
 impl Pending {
-    pub(crate) fn new(call: Box<dyn UntilEnded>) -> Self {
+    pub(crate) fn new(call: Underway) -> Self {
         Self {
-            state: Mutex::new(State::Running(call)),
+            state: Mutex::new(State::Running(call.future)),
+            waiter: call.waiter,
             signal: Arc::default(),
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Says if the call has ended.
     fn poll(&self) -> bool {
-        match self.state.try_lock() {
-            Ok(mut state) => self.look(&mut state),
-            // Another thread waits for the end.
-            Err(TryLockError::WouldBlock) => false,
-            Err(TryLockError::Poisoned(state)) => self.look(&mut state.into_inner()),
-        }
-    }
-
-    /// Waits so long at most, and says if the call has ended.
-    fn wait_for(&self, patience: Duration) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_ended = match &*state {
-            State::Running(call) => call.wait_for(patience),
-            State::Ended(_) | State::Taken => true,
-        };
-        has_ended && self.look(&mut state)
-    }
-
-    fn look(&self, state: &mut State) -> bool {
-        if let State::Running(call) = state {
+        let mut state = self.lock();
+        if let State::Running(future) = &mut *state {
             let waker = Waker::from(Arc::clone(&self.signal));
-            match Pin::new(call).poll(&mut Context::from_waker(&waker)) {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(ended) => {
                     *state = State::Ended(ended);
                     // An event loop may wait too.
@@ -154,6 +97,16 @@ impl Pending {
             }
         }
         true
+    }
+
+    /// Waits so long at most, and says if the call has ended.
+    fn wait_for(&self, patience: Duration) -> bool {
+        let has_ended = || !matches!(*self.lock(), State::Running(_));
+        // Another thread may take the end meanwhile. To poll what has not ended starts a thread that looks for the end.
+        match has_ended() || !self.waiter.wait_for(patience) {
+            true => has_ended(),
+            false => self.poll(),
+        }
     }
 }
 
@@ -202,7 +155,7 @@ impl Pending {
     /// The outcome, once: `(value, (contributions, root, lost, excluded, plans), exposure)`.
     fn take(&self, py: Python<'_>) -> PyResult<EndedTuple> {
         let state = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.lock();
             if let State::Running(_) = &*state {
                 return Err(PyRuntimeError::new_err("the call has not ended"));
             }

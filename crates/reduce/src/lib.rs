@@ -51,7 +51,7 @@ mod source;
 pub use buffer::Buffer;
 pub use driver::{
     Barrier, BootstrapError, BufferReduction, Group, Job, LeaveError, Outcome, Protection, ReduceError,
-    ReduceOptions, Reduction,
+    ReduceOptions, Reduction, Waiter,
 };
 pub use operation::{
     DecodeError, Max, Min, Number, ObjectReducer, Operation, Prod, Reducer, Sum, elementwise, object,

@@ -14,8 +14,9 @@ use ropewalk_reduce_core::{Contributions, Member, Session, Token};
 ///
 /// All ranks that hold it have to read the same bytes.
 pub trait Source: Send + Sync + 'static {
-    /// Reads the bytes from `offset` on, which fill `into`. It is called on the job's progress thread, for ranges of
-    /// whole elements and at most a mebibyte, and for some of them more than once.
+    /// Reads the bytes from `offset` on, which fill `into`. It is called by a thread of the job, or by one that makes a
+    /// call of it or waits, for ranges of whole elements and at most a mebibyte, and for some of them more than once.
+    /// It must not take a lock that such a thread holds.
     ///
     /// # Errors
     /// If the bytes cannot be read. The reduction then ends on all ranks with

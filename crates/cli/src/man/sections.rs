@@ -35,7 +35,11 @@ pub(super) fn of(name: &str) -> String {
         for (purpose, command) in examples {
             let command = escaped(command);
             // Writing to a string does not fail.
-            let _ = write!(text, ".PP\n{}\n.PP\n.RS 4\n.nf\n{command}\n.fi\n.RE\n", escaped(purpose));
+            let _ = write!(
+                text,
+                ".PP\n{}\n.PP\n.RS 4\n.nf\n{command}\n.fi\n.RE\n",
+                escaped(purpose)
+            );
         }
     }
     let exit_status = found.map_or(OTHERS_EXIT_STATUS, |sections| sections.exit_status);
@@ -46,7 +50,10 @@ pub(super) fn of(name: &str) -> String {
         text += &listed("FILES", sections.files.iter().copied());
     }
     let see_also = found.map_or(&["ropewalk"][..], |sections| sections.see_also);
-    let pages: Vec<_> = see_also.iter().map(|page| format!("\\fB{}\\fR(1)", escaped(page))).collect();
+    let pages: Vec<_> = see_also
+        .iter()
+        .map(|page| format!("\\fB{}\\fR(1)", escaped(page)))
+        .collect();
     text + &heading("SEE ALSO") + &pages.join(",\n") + "\n"
 }
 
@@ -87,18 +94,30 @@ const PAGES: &[Sections] = &[
     Sections {
         page: "ropewalk",
         examples: &[
-            ("Run four processes of an MPI program:", "ropewalk run -n 4 ./ring"),
+            (
+                "Run four processes of an MPI program:",
+                "ropewalk run -n 4 ./ring",
+            ),
             ("See a job go on although a worker is killed:", "ropewalk demo"),
         ],
         exit_status: OTHERS_EXIT_STATUS,
         environment: &[],
         files: &[],
-        see_also: &[RUN, "ropewalk-reduce", "ropewalk-plan", "ropewalk-checkpoints", "ropewalk-bench"],
+        see_also: &[
+            RUN,
+            "ropewalk-reduce",
+            "ropewalk-plan",
+            "ropewalk-checkpoints",
+            "ropewalk-bench",
+        ],
     },
     Sections {
         page: RUN,
         examples: &[
-            ("Four ranks of a program on this host:", "ropewalk run -n 4 ./ring"),
+            (
+                "Four ranks of a program on this host:",
+                "ropewalk run -n 4 ./ring",
+            ),
             (
                 "Eight ranks on each of two hosts, which are reached by ssh:",
                 "ropewalk run -hosts a:8,b:8 ./solver case.txt",
@@ -107,33 +126,54 @@ const PAGES: &[Sections] = &[
                 "The hosts of a file, two ranks on each, with the rank before each line:",
                 "ropewalk run -f hosts -ppn 2 -l python train.py",
             ),
-            ("Two programs in one job:", "ropewalk run -n 1 ./master : -n 4 ./worker"),
+            (
+                "Two programs in one job:",
+                "ropewalk run -n 1 ./master : -n 4 ./worker",
+            ),
             (
                 "Start the job again from its last save when a rank fails, three times at most:",
                 "ropewalk run -n 4 --checkpoint saves --on-failure restart=3 ./heat",
             ),
-            ("In a Slurm allocation, on all of its hosts:", "salloc -N 2 -n 8 ropewalk run ./solver"),
+            (
+                "In a Slurm allocation, on all of its hosts:",
+                "salloc -N 2 -n 8 ropewalk run ./solver",
+            ),
         ],
         exit_status: &[
-            ("0", "All ranks succeeded; or, with \"--on-failure continue\", those that were left did."),
+            (
+                "0",
+                "All ranks succeeded; or, with \"--on-failure continue\", those that were left did.",
+            ),
             ("1 to 123", "The exit code of the first rank that failed."),
             (
                 "75",
                 "The job was ended by a signal or a time limit, and has saved a checkpoint for that: start it again.",
             ),
             ("124", "\"--timeout\" or \"--stall\" ended the job."),
-            ("125", "The launcher could not do its work: wrong options, or hosts that do not start."),
+            (
+                "125",
+                "The launcher could not do its work: wrong options, or hosts that do not start.",
+            ),
             ("126, 127", "A program cannot be executed, or is not found."),
             ("128 + n", "The first rank that failed was killed by signal n."),
         ],
         environment: &[
-            ("PMI_RANK, PMI_SIZE", "Set for ranks: the rank, and the number of ranks."),
+            (
+                "PMI_RANK, PMI_SIZE",
+                "Set for ranks: the rank, and the number of ranks.",
+            ),
             (
                 "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
                 "Set for ranks, as PyTorch reads them.",
             ),
-            ("ROPEWALK_INCARNATION", "Set for ranks: 0 for the first process of a rank; grows with respawn."),
-            ("ROPEWALK_ATTEMPT", "Set for ranks: the attempt, from 1, with restart."),
+            (
+                "ROPEWALK_INCARNATION",
+                "Set for ranks: 0 for the first process of a rank; grows with respawn.",
+            ),
+            (
+                "ROPEWALK_ATTEMPT",
+                "Set for ranks: the attempt, from 1, with restart.",
+            ),
             (
                 "ROPEWALK_CHECKPOINT_DIR, ROPEWALK_RESTORE",
                 "Set for ranks: the directory of --checkpoint, and the save to start from, if there is one.",
@@ -144,14 +184,27 @@ const PAGES: &[Sections] = &[
                 "~/.mpiexec.hydra.conf, /etc/mpiexec.hydra.conf",
                 "Options, unless HYDRA_CONFIG_FILE or -configfile names another file.",
             ),
-            ("~/.ropewalk-nameserver.key", "The key of the name server, unless --nameserver-key names another one."),
+            (
+                "~/.ropewalk-nameserver.key",
+                "The key of the name server, unless --nameserver-key names another one.",
+            ),
         ],
-        see_also: &["ropewalk", "ropewalk-nameserver", "ropewalk-checkpoints", "ropewalk-plan", "ssh", "srun"],
+        see_also: &[
+            "ropewalk",
+            "ropewalk-nameserver",
+            "ropewalk-checkpoints",
+            "ropewalk-plan",
+            "ssh",
+            "srun",
+        ],
     },
     Sections {
         page: "ropewalk-reduce",
         examples: &[
-            ("The sum of some arrays:", "ropewalk reduce --op sum -o total.npy part-*.npy"),
+            (
+                "The sum of some arrays:",
+                "ropewalk reduce --op sum -o total.npy part-*.npy",
+            ),
             (
                 "The mean of many arrays, on two hosts:",
                 "find /data -name 'part-*.npy' -print0 |\n    ropewalk reduce --op mean -hosts a:8,b:8 -o mean.npy --files-from -",
@@ -200,10 +253,16 @@ const PAGES: &[Sections] = &[
     },
     Sections {
         page: "ropewalk-nameserver",
-        examples: &[("Share names between two jobs:", "ropewalk nameserver &\nropewalk run -nameserver localhost ./server")],
+        examples: &[(
+            "Share names between two jobs:",
+            "ropewalk nameserver &\nropewalk run -nameserver localhost ./server",
+        )],
         exit_status: OTHERS_EXIT_STATUS,
         environment: &[],
-        files: &[("~/.ropewalk-nameserver.key", "The key, unless --key-file names another one. It is made if it is missing.")],
+        files: &[(
+            "~/.ropewalk-nameserver.key",
+            "The key, unless --key-file names another one. It is made if it is missing.",
+        )],
         see_also: &["ropewalk", RUN],
     },
     Sections {

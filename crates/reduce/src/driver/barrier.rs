@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     group::{Group, ReduceOptions},
-    reduction::{ReduceError, Reduction},
+    reduction::{ReduceError, Reduction, Waiter},
 };
 use crate::{
     operation::elementwise,
@@ -34,6 +34,11 @@ impl Barrier {
     /// As [`Reduction::wait_for`].
     pub fn wait_for(&self, patience: Duration) -> bool {
         self.0.wait_for(patience)
+    }
+
+    /// As [`Reduction::waiter`].
+    pub fn waiter(&self) -> Waiter {
+        self.0.waiter()
     }
 
     /// Waits until all members have called. The receipt is the same on all of them, so that they agree on who was lost.

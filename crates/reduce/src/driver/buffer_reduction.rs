@@ -12,7 +12,7 @@ use std::{
 use bytemuck::Pod;
 use ropewalk_fabric::memfd::ReadOnlyMemfd;
 
-use super::reduction::{Outcome, ReduceError, Reduction};
+use super::reduction::{Outcome, ReduceError, Reduction, Waiter};
 use crate::buffer::Buffer;
 
 /// A reduction under way that has this rank's buffer; [`Group::reduce_buffer`](crate::Group::reduce_buffer) begins one.
@@ -59,6 +59,11 @@ impl<T: Pod> BufferReduction<T> {
     /// As [`Reduction::wait_for`].
     pub fn wait_for(&self, patience: Duration) -> bool {
         self.reduction.wait_for(patience)
+    }
+
+    /// As [`Reduction::waiter`].
+    pub fn waiter(&self) -> Waiter {
+        self.reduction.waiter()
     }
 
     /// As [`Reduction::is_protected`].

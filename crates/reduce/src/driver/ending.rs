@@ -81,7 +81,8 @@ impl ProgressThread {
     /// Lets go of memory that nobody needs any more, and completes the reductions that waited for that.
     pub(super) fn give_back(&mut self) {
         let now = Instant::now();
-        self.releases.send(self.link.as_deref(), now);
+        let is_awaited = !self.returns.waiting.is_empty();
+        self.releases.send(self.link.as_deref(), now, is_awaited);
         self.returns.see_to(now);
     }
 }
@@ -105,8 +106,10 @@ impl Releases {
     /// So long a piece waits for others.
     const PATIENCE: Duration = Duration::from_millis(2);
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.due.is_empty()
+    /// When to tell the agent; after `pause` if it had no room.
+    pub(super) fn next_deadline(&self, now: Instant, pause: Duration) -> Option<Instant> {
+        let tell_at = self.tell_at.filter(|_| !self.due.is_empty())?;
+        Some(if tell_at > now { tell_at } else { now + pause })
     }
 
     fn keep(&mut self, session: Session, hold: Option<(HoldId, Bytes)>) {
@@ -124,14 +127,14 @@ impl Releases {
         self.due.extend(self.kept.remove(&session));
     }
 
-    /// Tells the agent, if it has room for that, and it is worth it or time.
-    fn send(&mut self, link: Option<&AgentLink>, now: Instant) {
+    /// Tells the agent, if it has room for that, and it is worth it or time, or somebody waits for the memory.
+    fn send(&mut self, link: Option<&AgentLink>, now: Instant, is_awaited: bool) {
         if self.due.is_empty() {
             return;
         }
         let tell_at = *self.tell_at.get_or_insert(now + Self::PATIENCE);
-        let is_worth_it = self.due.len() >= Self::TOGETHER
-            || self.due.iter().any(|(_, memory)| memory.len() >= Self::LARGE);
+        let is_long = |(_, memory): &(HoldId, Bytes)| memory.len() >= Self::LARGE;
+        let is_worth_it = is_awaited || self.due.len() >= Self::TOGETHER || self.due.iter().any(is_long);
         if !is_worth_it && now < tell_at {
             return;
         }
@@ -279,16 +282,16 @@ mod tests {
         let mut releases = Releases::default();
         let session = Session { group: 1, call: 2 };
         releases.keep(session, Some((HoldId(3), Bytes::from_owner(lent))));
-        assert!(releases.is_empty());
+        assert!(releases.due.is_empty());
         releases.let_go(session);
         let begun = Instant::now();
         let later = begun + Releases::PATIENCE;
-        releases.send(Some(&rank), begun);
-        releases.send(Some(&rank), later);
-        assert!(!loan.is_over() && !releases.is_empty());
+        releases.send(Some(&rank), begun, false);
+        releases.send(Some(&rank), later, false);
+        assert!(!loan.is_over() && !releases.due.is_empty());
         while agent.receive::<ToAgent>().unwrap().is_some() {}
-        releases.send(Some(&rank), later);
-        assert!(loan.is_over() && releases.is_empty());
+        releases.send(Some(&rank), later, false);
+        assert!(loan.is_over() && releases.due.is_empty());
         assert_eq!(
             agent.receive::<ToAgent>().unwrap().unwrap().0,
             ToAgent::Release(HoldId(3))
@@ -304,11 +307,11 @@ mod tests {
         let released = || std::iter::from_fn(|| agent.receive::<ToAgent>().unwrap()).count();
         let let_go = |releases: &mut Releases, bytes: usize| {
             releases.due.push_back((HoldId(1), Bytes::from(vec![0; bytes])));
-            releases.send(Some(&rank), begun);
+            releases.send(Some(&rank), begun, false);
             released()
         };
         assert_eq!(let_go(&mut releases, 8), 0);
-        releases.send(Some(&rank), begun + Releases::PATIENCE);
+        releases.send(Some(&rank), begun + Releases::PATIENCE, false);
         assert_eq!(released(), 1);
         let told: Vec<usize> = (0..Releases::TOGETHER)
             .map(|_| let_go(&mut releases, 8))
@@ -316,5 +319,9 @@ mod tests {
         assert_eq!(told.iter().sum::<usize>(), Releases::TOGETHER);
         assert_eq!(told.last(), Some(&Releases::TOGETHER));
         assert_eq!(let_go(&mut releases, Releases::LARGE), 1);
+        assert_eq!(let_go(&mut releases, 8), 0);
+        // Somebody waits for its memory.
+        releases.send(Some(&rank), begun, true);
+        assert_eq!(released(), 1);
     }
 }

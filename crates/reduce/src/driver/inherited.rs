@@ -3,7 +3,11 @@
 //! For the core each is a site of its own, which has one original and folds nothing. Nobody is there to work for it:
 //! its parent in a tree reads the chunks that it grants, and the scheduler's rank answers for it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use ropewalk_fabric::{Buffer, Held, RegionHandle};
@@ -15,7 +19,7 @@ use super::{
     progress::ProgressThread,
     sites::{Kind, Sites},
 };
-use crate::{folding::Memory, message::Contribution};
+use crate::{folding::Memory, message::Contribution, source::shared_token};
 
 /// The contributions that agents have inherited, and the reads of them that are under way.
 #[derive(Default)]
@@ -179,24 +183,30 @@ impl ProgressThread {
     pub(super) fn inherit_what_counts(&mut self, lost: Option<Rank>) {
         let shared = Arc::clone(&self.shared);
         let tables = shared.tables.as_ref();
-        let may_end = |(rank, contribution, _): &mut (Rank, Contribution, RegionHandle)| {
-            tables.is_some_and(|tables| tables.may_end(*rank, contribution.session))
+        let waits = |(rank, contribution, _): &mut (Rank, Contribution, RegionHandle)| {
+            // One that never waited for a place in a table has a token that was drawn.
+            contribution.token == shared_token(contribution.session, contribution.member)
+                && tables.is_some_and(|tables| tables.may_end(*rank, contribution.session))
         };
-        let counts = self.legacies.held.extract_if(.., |held| !may_end(held));
-        let held: Vec<_> = counts.collect();
-        // The tables come after the agents, and both at once: as soon as the scheduler hears of a call it takes for
-        // lost what it has not heard of.
-        let left = tables.map(|tables| {
-            let lost = self.peers.gone.iter().copied().chain(lost).collect();
-            tables.left_by(&lost, &mut self.legacies)
-        });
-        let here = left.into_iter().flatten().map(|legacy| {
-            let place = legacy.data.map_or(Place::Nowhere, Place::Here);
-            (legacy.rank, legacy.contribution, place)
-        });
-        let held = held.into_iter();
-        let held = held.map(|(rank, contribution, handle)| (rank, contribution, Place::Elsewhere(handle)));
-        let contributions: Vec<_> = held.chain(here).collect();
+        let lost: BTreeSet<Rank> = self.peers.gone.iter().copied().chain(lost).collect();
+        // As soon as the scheduler hears of a call it takes for lost what it has not heard of. So it hears at once of
+        // all that is known when nothing more turns up: another rank may let a call leave its table meanwhile.
+        let mut contributions = Vec::new();
+        loop {
+            let known = contributions.len();
+            let counted = self.legacies.held.extract_if(.., |held| !waits(held));
+            contributions.extend(
+                counted.map(|(rank, contribution, handle)| (rank, contribution, Place::Elsewhere(handle))),
+            );
+            let left = tables.map(|tables| tables.left_by(&lost, &mut self.legacies));
+            contributions.extend(left.into_iter().flatten().map(|legacy| {
+                let place = legacy.data.map_or(Place::Nowhere, Place::Here);
+                (legacy.rank, legacy.contribution, place)
+            }));
+            if contributions.len() == known {
+                break;
+            }
+        }
         if !contributions.is_empty() {
             self.inherit_all(contributions);
         }

@@ -120,7 +120,7 @@ impl Job {
             tracer: Tracer::new(joined.link.clone()),
             link: joined.link,
             waker: engine.waker(),
-            turns: Turns::new(),
+            turns: Turns::new().map_err(BootstrapError::Thread)?,
             inbox: Inbox::new(WISHES_MAX),
             calls: Mutex::default(),
             holds: AtomicU64::new(0),
@@ -138,8 +138,10 @@ impl Job {
         let thread = std::thread::Builder::new()
             .name("ropewalk-progress".into())
             .spawn(move || {
-                let sleep = |idle| sleep(idle, descriptor.as_fd(), driven.link.as_deref());
-                driven.turns.run(progress, sleep);
+                let engine = descriptor.as_fd();
+                driven.turns.run(progress, |idle, sleeper| {
+                    sleep(idle, &[engine, sleeper], driven.link.as_deref());
+                });
             });
         let thread = thread.map_err(BootstrapError::Thread)?;
         Ok(Self {
@@ -290,11 +292,6 @@ impl Shared {
     pub(super) fn wake(&self) {
         self.waker.wake();
         self.turns.call_thread();
-    }
-
-    /// Has the progress thread look at the time again, if it sleeps on descriptors.
-    pub(super) fn wake_sleeper(&self) {
-        self.waker.wake();
     }
 
     /// Nobody takes wishes for now.

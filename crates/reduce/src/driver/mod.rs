@@ -45,5 +45,5 @@ pub use self::{
     buffer_reduction::BufferReduction,
     group::{Group, Protection, ReduceOptions},
     job::{Job, LeaveError},
-    reduction::{Outcome, ReduceError, Reduction},
+    reduction::{Outcome, ReduceError, Reduction, Waiter},
 };

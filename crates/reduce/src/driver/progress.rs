@@ -454,9 +454,8 @@ impl ProgressThread {
         let now = Instant::now();
         let seat = self.seat.as_ref().and_then(Seat::poll_timeout);
         let seat = seat.and_then(|deadline| self.origin.checked_add(deadline));
-        let is_unsent = !self.outbox.is_empty(&self.roads)
-            || !self.releases.is_empty()
-            || self.council.as_ref().is_some_and(Council::has_unsent);
+        let is_unsent =
+            !self.outbox.is_empty(&self.roads) || self.council.as_ref().is_some_and(Council::has_unsent);
         let unsent = is_unsent.then(|| now + UNSENT_RETRY);
         let overdue = self.running.values().filter_map(|running| running.deadline).min();
         let deadlines = [
@@ -468,6 +467,7 @@ impl ProgressThread {
             overdue,
             self.shared.tables.as_ref().and_then(Tables::next_deadline),
             self.returns.next_deadline(),
+            self.releases.next_deadline(now, UNSENT_RETRY),
             self.engine.next_deadline(),
         ];
         let deadline = deadlines.into_iter().flatten().min();
@@ -513,15 +513,15 @@ impl Machines for ProgressThread {
     }
 
     fn sleep(&self, idle: Idle) {
-        sleep(idle, self.engine.as_fd(), self.link.as_deref());
+        sleep(idle, &[self.engine.as_fd()], self.link.as_deref());
     }
 
     fn rest(&self) {
         self.shared.rest();
     }
 
-    fn wake_sleeper(&self) {
-        self.shared.wake_sleeper();
+    fn are_at_work(&self) -> bool {
+        !self.running.is_empty()
     }
 
     /// The others may have to hear of an error with which this rank leaves.
@@ -543,9 +543,12 @@ impl Machines for ProgressThread {
     }
 }
 
-/// Sleeps until the engine or the agent has something, or the time has come.
-pub(super) fn sleep(idle: Idle, engine: BorrowedFd<'_>, link: Option<&AgentLink>) {
-    let mut descriptors = vec![PollFd::from_borrowed_fd(engine, PollFlags::IN)];
+/// Sleeps until a descriptor or the agent has something, or the time has come.
+pub(super) fn sleep(idle: Idle, descriptors: &[BorrowedFd<'_>], link: Option<&AgentLink>) {
+    let descriptors = descriptors.iter();
+    let mut descriptors: Vec<_> = descriptors
+        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
+        .collect();
     if let Some(link) = link.filter(|_| idle.has_agent) {
         descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN));
     }

@@ -29,88 +29,24 @@ use crate::{
 /// goes on meanwhile. Dropping it does not end it, since the other members need this rank's part.
 #[must_use = "whether the reduction worked is known only from its outcome"]
 pub struct Reduction<V> {
-    slot: Arc<Slot>,
     codec: Box<dyn Codec<V>>,
+    waiter: Waiter,
+}
+
+/// Waits for the end of a reduction, from any thread, and leaves the outcome to the [`Reduction`].
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    slot: Arc<Slot>,
     shared: Arc<Shared>,
     /// Of a call of the table, which its caller ends.
-    waiting: Option<Waiting>,
+    waiting: Option<Arc<Waiting>>,
 }
 
-/// The outcome of a reduction.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome<V> {
-    /// The result: at the root, or at all if all get it; nothing elsewhere.
-    pub value: Option<V>,
-    /// The members of the result, and the proof that each contribution was counted exactly once.
-    pub receipt: Receipt,
-    /// The time from this rank's call until its contribution was protected as [`Protection`] says; `None` if the
-    /// reduction ended before, or there is nobody to protect it.
-    pub exposure: Option<Duration>,
-}
-
-impl<V> Reduction<V> {
-    pub(super) fn new(slot: Arc<Slot>, codec: Box<dyn Codec<V>>, shared: &Arc<Shared>) -> Self {
-        Self {
-            slot,
-            codec,
-            shared: Arc::clone(shared),
-            waiting: None,
-        }
-    }
-
-    /// Its end is looked for in this way first.
-    pub(super) fn by(self, waiting: Option<Waiting>) -> Self {
-        Self { waiting, ..self }
-    }
-
-    /// Says if [`get`](Self::get) would return at once.
-    pub fn is_done(&self) -> bool {
-        if let Some(waiting) = &self.waiting {
-            waiting.look();
-        }
-        self.slot.is_full()
-    }
-
-    /// Says if this rank's contribution is protected as [`Protection`] says. Before that, the loss that it is to
-    /// survive ends the reduction with an error.
-    pub fn is_protected(&self) -> bool {
-        matches!(self.slot.lock().exposure, Exposure::Over(_))
-    }
-
-    /// Waits until this rank's contribution is protected, and returns true; or until it is known that it will not be,
-    /// since the reduction has ended or there is nobody to protect it.
-    pub fn wait_until_protected(&self) -> bool {
-        let mut state = self.slot.lock();
-        while state.result.is_none() && state.exposure == Exposure::Lasts {
-            state = self.slot.wait(state);
-        }
-        matches!(state.exposure, Exposure::Over(_))
-    }
-
-    /// Waits for the end.
-    ///
-    /// # Errors
-    /// If there is no result. Except for local trouble all members get the same error.
-    pub fn get(self) -> Result<Outcome<V>, ReduceError> {
-        self.wait()
-    }
-
-    /// Waits for the end, so long at most, and says if it has come: if [`get`](Self::get) would return at once.
+impl Waiter {
+    /// Waits so long at most, and says if the end has come and its outcome was not taken.
     pub fn wait_for(&self, patience: Duration) -> bool {
         self.wait_until(Instant::now().checked_add(patience));
         self.slot.is_full()
-    }
-
-    pub(super) fn wait(&self) -> Result<Outcome<V>, ReduceError> {
-        loop {
-            self.wait_until(None);
-            let mut state = self.slot.lock();
-            if let Some(result) = state.result.take() {
-                let exposure = state.exposure;
-                drop(state);
-                return self.decode(result, exposure);
-            }
-        }
     }
 
     /// Waits until the end is here, or the time has come.
@@ -128,6 +64,93 @@ impl<V> Reduction<V> {
 
     /// Who waits without an end looks at the time after this.
     const LONG: Duration = Duration::from_secs(3600);
+}
+
+/// The outcome of a reduction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome<V> {
+    /// The result: at the root, or at all if all get it; nothing elsewhere.
+    pub value: Option<V>,
+    /// The members of the result, and the proof that each contribution was counted exactly once.
+    pub receipt: Receipt,
+    /// The time from this rank's call until its contribution was protected as [`Protection`] says; `None` if the
+    /// reduction ended before, or there is nobody to protect it.
+    pub exposure: Option<Duration>,
+}
+
+impl<V> Reduction<V> {
+    pub(super) fn new(slot: Arc<Slot>, codec: Box<dyn Codec<V>>, shared: &Arc<Shared>) -> Self {
+        let waiter = Waiter {
+            slot,
+            shared: Arc::clone(shared),
+            waiting: None,
+        };
+        Self { codec, waiter }
+    }
+
+    /// Its end is looked for in this way first.
+    pub(super) fn by(self, waiting: Option<Waiting>) -> Self {
+        let waiting = waiting.map(Arc::new);
+        let waiter = Waiter {
+            waiting,
+            ..self.waiter
+        };
+        Self { waiter, ..self }
+    }
+
+    /// Says if [`get`](Self::get) would return at once.
+    pub fn is_done(&self) -> bool {
+        if let Some(waiting) = &self.waiter.waiting {
+            waiting.look();
+        }
+        self.waiter.slot.is_full()
+    }
+
+    /// Says if this rank's contribution is protected as [`Protection`] says. Before that, the loss that it is to
+    /// survive ends the reduction with an error.
+    pub fn is_protected(&self) -> bool {
+        matches!(self.waiter.slot.lock().exposure, Exposure::Over(_))
+    }
+
+    /// Waits until this rank's contribution is protected, and returns true; or until it is known that it will not be,
+    /// since the reduction has ended or there is nobody to protect it.
+    pub fn wait_until_protected(&self) -> bool {
+        let mut state = self.waiter.slot.lock();
+        while state.result.is_none() && state.exposure == Exposure::Lasts {
+            state = self.waiter.slot.wait(state);
+        }
+        matches!(state.exposure, Exposure::Over(_))
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// If there is no result. Except for local trouble all members get the same error.
+    pub fn get(self) -> Result<Outcome<V>, ReduceError> {
+        self.wait()
+    }
+
+    /// Waits for the end, so long at most, and says if it has come: if [`get`](Self::get) would return at once.
+    pub fn wait_for(&self, patience: Duration) -> bool {
+        self.waiter.wait_for(patience)
+    }
+
+    /// By which other threads wait too.
+    pub fn waiter(&self) -> Waiter {
+        self.waiter.clone()
+    }
+
+    pub(super) fn wait(&self) -> Result<Outcome<V>, ReduceError> {
+        loop {
+            self.waiter.wait_until(None);
+            let mut state = self.waiter.slot.lock();
+            if let Some(result) = state.result.take() {
+                let exposure = state.exposure;
+                drop(state);
+                return self.decode(result, exposure);
+            }
+        }
+    }
 
     fn decode(&self, result: SlotResult, exposure: Exposure) -> Result<Outcome<V>, ReduceError> {
         let (receipt, memory) = result?;
@@ -148,10 +171,10 @@ impl<V> Future for Reduction<V> {
     type Output = Result<Outcome<V>, ReduceError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(waiting) = &self.waiting {
+        if let Some(waiting) = &self.waiter.waiting {
             waiting.look();
         }
-        let mut state = self.slot.lock();
+        let mut state = self.waiter.slot.lock();
         match state.result.take() {
             Some(result) => {
                 let exposure = state.exposure;
@@ -161,7 +184,7 @@ impl<V> Future for Reduction<V> {
             None => {
                 state.waker = Some(context.waker().clone());
                 drop(state);
-                if let Some(waiting) = &self.waiting {
+                if let Some(waiting) = &self.waiter.waiting {
                     waiting.watch();
                 }
                 Poll::Pending
@@ -173,7 +196,7 @@ impl<V> Future for Reduction<V> {
 impl<V> fmt::Debug for Reduction<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reduction")
-            .field("rank", &self.shared.rank)
+            .field("rank", &self.waiter.shared.rank)
             .field("is_done", &self.is_done())
             .finish()
     }

@@ -2,10 +2,15 @@
 //! be woken, to work and to wake it again.
 
 use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
+
+use rustix::event::{EventfdFlags, eventfd};
 
 /// Machines that one thread at a time drives.
 pub(super) trait Machines {
@@ -18,8 +23,8 @@ pub(super) trait Machines {
     /// The thread that drove does not any more.
     fn rest(&self);
 
-    /// Ends the sleep of the progress thread on their descriptors.
-    fn wake_sleeper(&self);
+    /// Says if calls are under way, which go on only if somebody drives.
+    fn are_at_work(&self) -> bool;
 
     /// Ends them: the job is left.
     fn say_farewell(self);
@@ -29,6 +34,9 @@ pub(super) trait Machines {
 pub(super) struct Turns<M> {
     state: Mutex<State<M>>,
     changed: Condvar,
+    /// Ends the sleep of the progress thread on descriptors. The machines' own waker does not, unless they have said
+    /// that they sleep.
+    sleeper: OwnedFd,
 }
 
 struct State<M> {
@@ -36,16 +44,21 @@ struct State<M> {
     /// When the progress thread looks again by itself, while it sleeps on descriptors.
     sleeps_until: Option<Instant>,
     /// The progress thread sleeps until a caller has put the machines back.
-    is_awaited: bool,
+    thread_waits: bool,
     /// The progress thread is to drive, even if a caller has just driven.
-    is_called: bool,
-    /// How often callers have taken the machines, and when they were put back last.
+    thread_is_called: bool,
+    /// The caller that drives.
+    driver: Option<ThreadId>,
+    /// How often callers have taken the machines.
     drives: u64,
-    driven: Option<Instant>,
-    /// How many callers wait for the machines.
-    waiting: u32,
+    /// When a caller put them back last.
+    given_back: Option<Instant>,
+    callers_waiting: u32,
     /// How often callers were told that calls have ended.
-    news: u64,
+    ends_told: u64,
+    /// The job is left: the progress thread is to end the machines.
+    is_over: bool,
+    /// Nobody drives any more.
     has_ended: bool,
 }
 
@@ -75,27 +88,32 @@ impl<M: Machines> Turns<M> {
     /// So many rounds a caller drives beyond its call, so that nothing is left to do at once.
     const LAST_ROUNDS: u32 = 4;
 
-    pub(super) fn new() -> Self {
+    /// # Errors
+    /// If the system is out of descriptors.
+    pub(super) fn new() -> io::Result<Self> {
         let state = State {
             machines: None,
             sleeps_until: None,
-            is_awaited: false,
-            is_called: false,
+            thread_waits: false,
+            thread_is_called: false,
             drives: 0,
-            driven: None,
-            waiting: 0,
-            news: 0,
+            given_back: None,
+            driver: None,
+            callers_waiting: 0,
+            ends_told: 0,
+            is_over: false,
             has_ended: false,
         };
-        Self {
+        Ok(Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
-        }
+            sleeper: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
     }
 
-    /// Drives as the progress thread until the job is left. `sleep` sleeps on the descriptors of the machines, which
-    /// another thread may drive meanwhile.
-    pub(super) fn run(&self, machines: M, sleep: impl Fn(Idle)) {
+    /// Drives as the progress thread until the job is left. `sleep` sleeps on this descriptor and on those of the
+    /// machines, which another thread may drive meanwhile.
+    pub(super) fn run(&self, machines: M, sleep: impl Fn(Idle, BorrowedFd<'_>)) {
         let _end = End(self);
         let mut machines = Box::new(machines);
         loop {
@@ -103,7 +121,9 @@ impl<M: Machines> Turns<M> {
                 Turn::Again => {}
                 Turn::Idle(idle) => {
                     if !self.hand_over(machines, idle.until) {
-                        sleep(idle);
+                        sleep(idle, self.sleeper.as_fd());
+                        // It is readable, or not.
+                        let _ = rustix::io::read(&self.sleeper, &mut [0; 8]);
                     }
                     match self.take_back() {
                         Some(again) => machines = again,
@@ -115,130 +135,137 @@ impl<M: Machines> Turns<M> {
         }
     }
 
-    /// Does in this thread what there is to do, if nobody drives. Returns false if somebody does.
+    /// Drives one round in this thread, if nobody drives. Returns false if somebody does.
     pub(super) fn take_turn(&self) -> bool {
-        self.drive(Instant::now(), || true)
+        self.drive(Instant::now(), || true, 0).is_some()
     }
 
     /// Drives in this thread until `is_over`, or until the time has come. If somebody else drives it waits for that.
     /// Returns false if nobody drives any more.
     pub(super) fn drive_until(&self, until: Instant, is_over: impl Fn() -> bool) -> bool {
         let mut state = self.lock();
-        while state.machines.is_none() {
+        while state.machines.is_none() || state.is_over {
             if state.has_ended {
                 return false;
             }
-            let news = state.news;
+            let told = state.ends_told;
             drop(state);
             let now = Instant::now();
             if is_over() || now >= until {
                 return true;
             }
             state = self.lock();
-            if state.news == news && state.machines.is_none() && !state.has_ended {
-                state.waiting += 1;
+            let is_free = state.machines.is_some() && !state.is_over;
+            if state.ends_told == told && !is_free && !state.has_ended {
+                state.callers_waiting += 1;
                 state = self.wait(state, Some(until - now));
-                state.waiting -= 1;
+                state.callers_waiting -= 1;
             }
         }
         drop(state);
         // If somebody was faster this comes again.
-        self.drive(until, is_over);
+        if self.drive(until, is_over, Self::LAST_ROUNDS) == Some(true) {
+            // Others have to go on, whatever this thread does now.
+            self.call_thread();
+        }
         !self.lock().has_ended
     }
 
     /// Callers that wait for the machines look if their calls have ended.
     pub(super) fn tell(&self) {
         let mut state = self.lock();
-        if state.waiting > 0 {
-            state.news += 1;
+        if state.callers_waiting > 0 {
+            state.ends_told += 1;
             self.changed.notify_all();
         }
     }
 
-    /// Drives in this thread until `is_over`, or until the time has come. Returns false if somebody else drives, or
-    /// the job is left.
-    fn drive(&self, until: Instant, is_over: impl Fn() -> bool) -> bool {
-        let Some(mut machines) = self.take() else {
-            return false;
-        };
-        let mut rounds_left = Self::LAST_ROUNDS;
+    /// Drives in this thread until `is_over`, or until the time has come, and then for some rounds more if there is
+    /// more to do. Says if calls are still under way; `None` if somebody else drives, or nobody any more.
+    fn drive(&self, until: Instant, is_over: impl Fn() -> bool, mut last_rounds: u32) -> Option<bool> {
+        let mut machines = self.take()?;
         loop {
             // A panic costs the machines, as it does in the progress thread: callers are told that nothing will come.
             let Ok(turn) = catch_unwind(AssertUnwindSafe(|| machines.turn())) else {
                 let _end = End(self);
                 drop(machines);
-                return false;
+                return None;
             };
             let is_over = is_over() || Instant::now() >= until;
             match turn {
-                Turn::Idle(idle) if is_over => return self.give_back(machines, Some(idle.until)),
-                Turn::Idle(idle) => {
-                    let idle = Idle {
-                        until: idle.until.min(until),
-                        ..idle
-                    };
-                    machines.sleep(idle);
+                Turn::Idle(idle) if is_over => {
+                    let are_at_work = machines.are_at_work();
+                    self.give_back(machines, Some(idle.until));
+                    return Some(are_at_work);
                 }
-                Turn::Again if is_over && rounds_left > 0 => rounds_left -= 1,
-                Turn::Again if is_over => return self.give_back(machines, None),
+                Turn::Idle(idle) => machines.sleep(Idle {
+                    until: idle.until.min(until),
+                    ..idle
+                }),
+                Turn::Again if is_over && last_rounds > 0 => last_rounds -= 1,
+                Turn::Again if is_over => {
+                    self.give_back(machines, None);
+                    return Some(false);
+                }
                 Turn::Again => {}
                 Turn::Over => {
+                    self.lock().is_over = true;
                     self.give_back(machines, None);
-                    return false;
+                    return None;
                 }
             }
         }
     }
 
-    /// Has the progress thread look at the world, if it sleeps and nobody drives. It looks by itself if it sleeps on
-    /// descriptors.
+    /// Has the progress thread look at the world, if it sleeps and no caller is about to look. While it sleeps on
+    /// descriptors the waker of the machines reaches it.
     pub(super) fn call_thread(&self) {
         let mut state = self.lock();
-        if state.machines.is_some() && state.sleeps_until.is_none() {
-            state.is_called = true;
+        if state.sleeps_until.is_none() && state.driver != Some(thread::current().id()) {
+            state.thread_is_called = true;
             self.changed.notify_all();
         }
     }
 
     fn take(&self) -> Option<Box<M>> {
         let mut state = self.lock();
+        if state.is_over {
+            return None;
+        }
         let machines = state.machines.take()?;
         // Who drives looks at everything.
-        state.is_called = false;
+        state.thread_is_called = false;
+        state.driver = Some(thread::current().id());
         state.drives += 1;
         Some(machines)
     }
 
     /// Puts back what a caller has driven. With `until` there is nothing to do before.
-    fn give_back(&self, machines: Box<M>, until: Option<Instant>) -> bool {
+    fn give_back(&self, machines: Box<M>, until: Option<Instant>) {
         machines.rest();
         let mut state = self.lock();
-        let sleeps_too_long = state
-            .sleeps_until
-            .is_some_and(|end| until.is_none_or(|until| until < end));
-        if sleeps_too_long {
-            // It sleeps on descriptors, and looks at the time when it takes them back.
-            machines.wake_sleeper();
-        }
         state.machines = Some(machines);
-        state.driven = Some(Instant::now());
-        state.is_called |= until.is_none();
-        let is_to_be_woken = state.is_called || state.is_awaited || state.waiting > 0;
+        state.driver = None;
+        state.given_back = Some(Instant::now());
+        state.thread_is_called |= until.is_none();
+        let sleeps_until = state.sleeps_until;
+        let has_waiters = state.thread_is_called || state.thread_waits || state.callers_waiting > 0;
         drop(state);
-        if is_to_be_woken {
+        if sleeps_until.is_some_and(|end| until.is_none_or(|until| until < end)) {
+            self.wake_sleeper();
+        }
+        if has_waiters {
             self.changed.notify_all();
         }
-        true
     }
 
-    /// The progress thread lets others drive while there is nothing to do. Returns true if somebody will.
+    /// The progress thread lets others drive while there is nothing to do. Returns true if somebody waits for that.
     fn hand_over(&self, machines: Box<M>, until: Instant) -> bool {
         machines.rest();
         let mut state = self.lock();
         state.machines = Some(machines);
-        if state.waiting > 0 {
-            state.driven = Some(Instant::now());
+        if state.callers_waiting > 0 {
+            state.given_back = Some(Instant::now());
             self.changed.notify_all();
             return true;
         }
@@ -255,12 +282,12 @@ impl<M: Machines> Turns<M> {
             if state.has_ended {
                 return None;
             }
-            let since = state.driven.map(|driven| driven.elapsed());
+            let since = state.given_back.map(|back| back.elapsed());
             let rest = since.map_or(Duration::ZERO, |since| lease.saturating_sub(since));
-            let is_due = rest.is_zero() || state.is_called;
+            let is_due = rest.is_zero() || state.thread_is_called || state.is_over;
             if let Some(machines) = state.machines.take_if(|_| is_due) {
-                state.is_called = false;
-                state.driven = None;
+                state.thread_is_called = false;
+                state.given_back = None;
                 return Some(machines);
             }
             let drives = state.drives;
@@ -269,9 +296,9 @@ impl<M: Machines> Turns<M> {
             state = self.wait(state, Some(pause));
             // This call takes longer than others follow each other.
             if is_driven && state.machines.is_none() && state.drives == drives && !state.has_ended {
-                state.is_awaited = true;
+                state.thread_waits = true;
                 state = self.wait(state, None);
-                state.is_awaited = false;
+                state.thread_waits = false;
             }
             if state.drives != drives {
                 lease = (lease * 2).min(Self::LEASE_MAX);
@@ -291,6 +318,11 @@ impl<M: Machines> Turns<M> {
 }
 
 impl<M> Turns<M> {
+    fn wake_sleeper(&self) {
+        // Only a full counter can refuse, and then it is readable.
+        let _ = rustix::io::write(&self.sleeper, &1_u64.to_ne_bytes());
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<M>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -302,6 +334,7 @@ struct End<'a, M>(&'a Turns<M>);
 impl<M> Drop for End<'_, M> {
     fn drop(&mut self) {
         self.0.lock().has_ended = true;
+        self.0.wake_sleeper();
         self.0.changed.notify_all();
     }
 }
@@ -322,6 +355,8 @@ mod tests {
         },
         thread,
     };
+
+    use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
 
@@ -346,7 +381,7 @@ mod tests {
                 !self.0.is_driven.swap(true, Ordering::AcqRel),
                 "two threads drive"
             );
-            self.0.turns.fetch_add(1, Ordering::Relaxed);
+            let turn = self.0.turns.fetch_add(1, Ordering::Relaxed);
             assert!(!self.0.panics.load(Ordering::Acquire), "as the test wants it");
             let mut tasks = self.0.tasks.lock().unwrap();
             let now = Instant::now();
@@ -358,6 +393,7 @@ mod tests {
             self.0.is_driven.store(false, Ordering::Release);
             match self.0.is_over.load(Ordering::Acquire) {
                 true => Turn::Over,
+                false if turn.is_multiple_of(7) => Turn::Again,
                 false => Turn::Idle(Idle {
                     until: next.unwrap_or(now + Duration::from_secs(100)),
                     has_agent: false,
@@ -371,8 +407,8 @@ mod tests {
 
         fn rest(&self) {}
 
-        fn wake_sleeper(&self) {
-            self.0.wake();
+        fn are_at_work(&self) -> bool {
+            !self.0.tasks.lock().unwrap().is_empty()
         }
 
         fn say_farewell(self) {}
@@ -401,6 +437,16 @@ mod tests {
             );
         }
 
+        /// The same of the progress thread, which something else may end.
+        fn sleep_beside(&self, idle: Idle, sleeper: BorrowedFd<'_>) {
+            let is_woken = || {
+                let mut descriptors = [PollFd::from_borrowed_fd(sleeper, PollFlags::IN)];
+                let pause = Duration::from_micros(100).try_into().unwrap();
+                poll(&mut descriptors, Some(&pause)).unwrap_or(0) > 0 || *self.woken.lock().unwrap()
+            };
+            while Instant::now() < idle.until && !is_woken() {}
+        }
+
         fn wake(&self) {
             *self.woken.lock().unwrap() = true;
             self.changed.notify_all();
@@ -422,10 +468,10 @@ mod tests {
     /// end. Returns the longest delay of such an end.
     fn drive(threads: u64, calls: u64) -> Duration {
         let world = Arc::<World>::default();
-        let turns = Turns::new();
+        let turns = Turns::new().unwrap();
         let late = thread::scope(|scope| {
             let machines = Tasks(Arc::clone(&world));
-            scope.spawn(|| turns.run(machines, |idle| world.sleep(idle)));
+            scope.spawn(|| turns.run(machines, |idle, sleeper| world.sleep_beside(idle, sleeper)));
             let caller = |seed: u64| {
                 let (world, turns) = (&world, &turns);
                 move || {
@@ -477,10 +523,11 @@ mod tests {
     #[test]
     fn a_panic_ends_the_machines() {
         let world = Arc::<World>::default();
-        let turns = Turns::new();
+        let turns = Turns::new().unwrap();
         thread::scope(|scope| {
             let machines = Tasks(Arc::clone(&world));
-            let thread = scope.spawn(|| turns.run(machines, |idle| world.sleep(idle)));
+            let thread =
+                scope.spawn(|| turns.run(machines, |idle, sleeper| world.sleep_beside(idle, sleeper)));
             while world.turns.load(Ordering::Relaxed) == 0 {
                 thread::yield_now();
             }

@@ -178,9 +178,18 @@ const DASHES: &str = "Options have one dash or two, as with mpiexec of MPICH (Hy
 
 const EXAMPLES: [(&str, &str); 4] = [
     ("ropewalk run -n 4 ./ring", "four ranks on this host"),
-    ("ropewalk run -hosts a:8,b:8 ./solver", "eight on each of two hosts"),
-    ("ropewalk run -f hosts -ppn 2 -l ./solver", "hosts of a file, labels"),
-    ("ropewalk run -n 1 ./master : -n 4 ./worker", "two programs, one job"),
+    (
+        "ropewalk run -hosts a:8,b:8 ./solver",
+        "eight on each of two hosts",
+    ),
+    (
+        "ropewalk run -f hosts -ppn 2 -l ./solver",
+        "hosts of a file, labels",
+    ),
+    (
+        "ropewalk run -n 1 ./master : -n 4 ./worker",
+        "two programs, one job",
+    ),
 ];
 
 const NOTES: [&str; 6] = [

@@ -311,8 +311,8 @@ impl Seen<'_> {
             return false;
         };
         let suits = || {
-            let called = self.called(row, number);
-            number >= self.rows.posted(row) || postcard::from_bytes::<(Signature, bool)>(&called).is_ok()
+            let is_posted = number < self.rows.posted(row);
+            !is_posted || postcard::from_bytes::<(Signature, bool)>(&self.called(row, number)).is_ok()
         };
         let is_open = || self.first_left().is_none_or(|from| number < from);
         number >= self.rows.finished() && suits() && is_open()
