@@ -54,7 +54,8 @@ pub(super) fn of(name: &str) -> String {
         .iter()
         .map(|page| format!("\\fB{}\\fR(1)", escaped(page)))
         .collect();
-    text + &heading("SEE ALSO") + &pages.join(",\n") + "\n"
+    // Names are not hyphenated.
+    text + &heading("SEE ALSO") + ".nh\n" + &pages.join(",\n") + "\n"
 }
 
 fn listed(title: &str, entries: impl Iterator<Item = (&'static str, &'static str)>) -> String {
