@@ -208,7 +208,8 @@ const PAGES: &[Sections] = &[
             ),
             (
                 "The mean of many arrays, on two hosts:",
-                "find /data -name 'part-*.npy' -print0 |\n    ropewalk reduce --op mean -hosts a:8,b:8 -o mean.npy --files-from -",
+                "find /data -name 'part-*.npy' -print0 |\n    \
+                 ropewalk reduce --op mean -hosts a:8,b:8 -o mean.npy --files-from -",
             ),
         ],
         exit_status: OTHERS_EXIT_STATUS,
@@ -225,7 +226,8 @@ const PAGES: &[Sections] = &[
             ),
             (
                 "The failures are those of Slurm's log:",
-                "sacct --allocations --parsable2 --format=JobID,State,End > log\nropewalk plan --save 2m --failures log",
+                "sacct --allocations --parsable2 --format=JobID,State,End > log\n\
+                 ropewalk plan --save 2m --failures log",
             ),
         ],
         exit_status: OTHERS_EXIT_STATUS,
