@@ -154,13 +154,13 @@ impl Pending {
 
     /// The outcome, once: `(value, (contributions, root, lost, excluded, plans), exposure)`.
     fn take(&self, py: Python<'_>) -> PyResult<EndedTuple> {
-        let state = {
+        // Who looks at the call meanwhile may need the interpreter.
+        let state = py.detach(|| {
             let mut state = self.lock();
-            if let State::Running(_) = &*state {
-                return Err(PyRuntimeError::new_err("the call has not ended"));
-            }
-            std::mem::replace(&mut *state, State::Taken)
-        };
+            let has_ended = !matches!(&*state, State::Running(_));
+            has_ended.then(|| std::mem::replace(&mut *state, State::Taken))
+        });
+        let state = state.ok_or_else(|| PyRuntimeError::new_err("the call has not ended"))?;
         let State::Ended(ended) = state else {
             return Err(PyRuntimeError::new_err("the outcome was taken before"));
         };

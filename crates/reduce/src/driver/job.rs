@@ -294,6 +294,11 @@ impl Shared {
         self.turns.call_thread();
     }
 
+    /// Has whoever drives look at the world, if that sleeps.
+    pub(super) fn wake_machines(&self) {
+        self.waker.wake();
+    }
+
     /// Nobody takes wishes for now.
     pub(super) fn rest(&self) {
         self.inbox.rest();

@@ -55,9 +55,9 @@ impl Waiter {
         if let Some(waiting) = &self.waiting {
             waiting.wait(&self.slot, until);
         }
-        let is_full = || self.slot.is_full();
+        let has_ended = || self.slot.has_ended();
         if self.slot.lock().is_driven_by_caller {
-            while !is_full() && Instant::now() < until && self.shared.turns.drive_until(until, is_full) {}
+            while !has_ended() && Instant::now() < until && self.shared.turns.drive_until(until, has_ended) {}
         }
         self.slot.wait_until(until);
     }
@@ -149,6 +149,10 @@ impl<V> Reduction<V> {
                 drop(state);
                 return self.decode(result, exposure);
             }
+            // It was polled before, and has told its outcome.
+            if state.has_ended {
+                return Err(ReduceError::JobEnded);
+            }
         }
     }
 
@@ -215,6 +219,8 @@ pub(super) type SlotResult = Result<(Receipt, Option<ResultMemory>), ReduceError
 #[derive(Debug, Default)]
 struct State {
     result: Option<SlotResult>,
+    /// The end was left here; somebody may have taken it.
+    has_ended: bool,
     exposure: Exposure,
     waker: Option<Waker>,
     /// A caller that waits drives the machines.
@@ -238,6 +244,7 @@ impl Slot {
     pub(super) fn failed(error: ReduceError) -> Arc<Self> {
         let state = State {
             result: Some(Err(error)),
+            has_ended: true,
             ..State::default()
         };
         Arc::new(Self {
@@ -251,6 +258,11 @@ impl Slot {
         self.lock().result.is_some()
     }
 
+    /// Says if the end has been left here, also if somebody has taken it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().has_ended
+    }
+
     /// The end, if it has been left here.
     pub(super) fn take(&self) -> Option<SlotResult> {
         self.lock().result.take()
@@ -259,7 +271,7 @@ impl Slot {
     /// Waits until the end has been left here, or the time has come.
     fn wait_until(&self, until: Instant) {
         let mut state = self.lock();
-        while state.result.is_none() {
+        while !state.has_ended {
             let pause = until.saturating_duration_since(Instant::now());
             if pause.is_zero() {
                 return;
@@ -347,6 +359,7 @@ impl Completion {
         let Some(slot) = self.slot.take() else { return };
         let mut state = slot.lock();
         state.result = Some(result);
+        state.has_ended = true;
         let waker = state.waker.take();
         let is_awaited = state.waiting > 0;
         drop(state);

@@ -47,7 +47,7 @@ struct State<M> {
     thread_waits: bool,
     /// The progress thread is to drive, even if a caller has just driven.
     thread_is_called: bool,
-    /// The caller that drives.
+    /// The thread that drives.
     driver: Option<ThreadId>,
     /// How often callers have taken the machines.
     drives: u64,
@@ -115,6 +115,7 @@ impl<M: Machines> Turns<M> {
     /// machines, which another thread may drive meanwhile.
     pub(super) fn run(&self, machines: M, sleep: impl Fn(Idle, BorrowedFd<'_>)) {
         let _end = End(self);
+        self.lock().driver = Some(thread::current().id());
         let mut machines = Box::new(machines);
         loop {
             match machines.turn() {
@@ -174,8 +175,9 @@ impl<M: Machines> Turns<M> {
     /// Callers that wait for the machines look if their calls have ended.
     pub(super) fn tell(&self) {
         let mut state = self.lock();
+        // One may be about to wait.
+        state.ends_told += 1;
         if state.callers_waiting > 0 {
-            state.ends_told += 1;
             self.changed.notify_all();
         }
     }
@@ -217,14 +219,22 @@ impl<M: Machines> Turns<M> {
         }
     }
 
-    /// Has the progress thread look at the world, if it sleeps and no caller is about to look. While it sleeps on
-    /// descriptors the waker of the machines reaches it.
+    /// Has the progress thread drive as soon as it can, unless this thread drives and will look by itself. While it
+    /// sleeps on descriptors the waker of the machines ends that.
     pub(super) fn call_thread(&self) {
         let mut state = self.lock();
-        if state.sleeps_until.is_none() && state.driver != Some(thread::current().id()) {
+        if state.driver != Some(thread::current().id()) {
             state.thread_is_called = true;
-            self.changed.notify_all();
+            if state.sleeps_until.is_none() {
+                self.changed.notify_all();
+            }
         }
+    }
+
+    /// Says if another thread drives.
+    pub(super) fn are_driven_elsewhere(&self) -> bool {
+        let driver = self.lock().driver;
+        driver.is_some_and(|driver| driver != thread::current().id())
     }
 
     fn take(&self) -> Option<Box<M>> {
@@ -233,8 +243,6 @@ impl<M: Machines> Turns<M> {
             return None;
         }
         let machines = state.machines.take()?;
-        // Who drives looks at everything.
-        state.thread_is_called = false;
         state.driver = Some(thread::current().id());
         state.drives += 1;
         Some(machines)
@@ -264,6 +272,9 @@ impl<M: Machines> Turns<M> {
         machines.rest();
         let mut state = self.lock();
         state.machines = Some(machines);
+        state.driver = None;
+        // It has just looked, and a wish since then has made a descriptor readable.
+        state.thread_is_called = false;
         if state.callers_waiting > 0 {
             state.given_back = Some(Instant::now());
             self.changed.notify_all();
@@ -288,6 +299,7 @@ impl<M: Machines> Turns<M> {
             if let Some(machines) = state.machines.take_if(|_| is_due) {
                 state.thread_is_called = false;
                 state.given_back = None;
+                state.driver = Some(thread::current().id());
                 return Some(machines);
             }
             let drives = state.drives;

@@ -78,7 +78,7 @@ impl Waiting {
     /// Waits until there may be news. Returns true if the wait is over.
     fn wait_once(&self, slot: &Slot, until: Instant, patience: &mut Patience) -> bool {
         let calls = &*self.calls;
-        let has_ended = || slot.is_full() || calls.has_left();
+        let has_ended = || slot.has_ended() || calls.has_left();
         let is_over = || has_ended() || Instant::now() >= until;
         // The machines begin the call among hosts, and end it.
         let look_at = patience.look_at.min(until);
@@ -221,6 +221,10 @@ impl Shared {
         }
         if has_news {
             self.turns.tell();
+        }
+        // Another thread may drive until such a call ends, and sleep on descriptors.
+        if has_news && calls.hosts.is_some() && self.turns.are_driven_elsewhere() {
+            self.wake_machines();
         }
         for begin in left {
             self.wish(Wish::Begin(Box::new(begin)));
