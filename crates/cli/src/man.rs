@@ -59,7 +59,8 @@ fn write_page(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
     Ok(fs::write(file, page(command)?)?)
 }
 
-fn page(command: clap::Command) -> io::Result<Vec<u8>> {
+/// The page of a command that was built.
+pub(crate) fn page(command: clap::Command) -> io::Result<Vec<u8>> {
     let name = command
         .get_display_name()
         .unwrap_or(command.get_name())
