@@ -5,7 +5,8 @@
 //! [`Epoch`](ropewalk_names::Epoch).
 //!
 //! Where nobody sees that, because no launcher of ours runs the job, its members decide among themselves: an
-//! [`Agreement`] is one member's part in it, and a [`View`] is what they agree on.
+//! [`Agreement`] is one member's part in it, and a [`View`] is what they agree on. Members that take in others go on to
+//! a new epoch together by a [`Handover`].
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
@@ -16,11 +17,13 @@ mod agreement;
     allow(dead_code, reason = "bugs that only tests put back")
 )]
 pub mod canary;
+mod handover;
 mod membership;
 mod process_group;
 mod view;
 
 pub use agreement::{Agreement, AgreementAction, AgreementMessage, AgreementTimes, Ballot, Stop, Word};
+pub use handover::{Handover, HandoverAction};
 pub use membership::{Cause, Departure, Membership};
 pub use process_group::{GroupError, ProcessGroup};
 pub use view::{View, ViewEpoch};

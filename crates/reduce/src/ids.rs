@@ -3,17 +3,20 @@
 use std::fmt;
 
 use ropewalk_membership::ProcessGroup;
+use ropewalk_names::Epoch;
 use ropewalk_reduce_core::Session;
 use serde::{Deserialize, Serialize};
 
-/// The identity of a process group: the same on every member, made from its list of ranks alone.
+/// The identity of a process group: the same on every member, made from its list of ranks, and from the epoch of the
+/// job's membership: what an earlier one has left is not taken for its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupId(pub u64);
 
 impl GroupId {
-    /// The identity of `group`.
-    pub fn of(group: &ProcessGroup) -> Self {
+    /// The identity of `group` in an epoch.
+    pub fn of(group: &ProcessGroup, epoch: Epoch) -> Self {
         let mut hasher = blake3::Hasher::new();
+        hasher.update(&epoch.0.to_le_bytes());
         for rank in group.ranks() {
             hasher.update(&rank.0.to_le_bytes());
         }

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::Address;
 use ropewalk_membership::ProcessGroup;
-use ropewalk_names::Rank;
+use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::{
     Costs, End, FromScheduler, Input, Recent, Row, Scheduler, SchedulerAction, Session, Site, Standing, Term,
     ToScheduler,
@@ -33,6 +33,7 @@ pub(super) struct Seat {
     size: u32,
     /// Their hosts.
     hosts: Vec<HostMark>,
+    epoch: Epoch,
     sites: Sites,
     /// The copies of contributions to sessions that have not ended, by their sites.
     copies: BTreeMap<(Session, Site), (Rank, KeptCopy)>,
@@ -57,7 +58,7 @@ pub(super) enum SeatAction {
 
 impl Seat {
     /// The seat of a rank in a job of ranks on these hosts.
-    pub(super) fn new(rank: Rank, hosts: &[HostMark], costs: Costs) -> Self {
+    pub(super) fn new(rank: Rank, hosts: &[HostMark], costs: Costs, epoch: Epoch) -> Self {
         let size = hosts.len() as u32;
         let sites = Sites::new(size);
         let mut scheduler = Scheduler::new(Site(rank.0), costs, PATIENCE);
@@ -70,6 +71,7 @@ impl Seat {
             scheduler,
             size,
             hosts: hosts.to_vec(),
+            epoch,
             sites,
             copies: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -87,11 +89,12 @@ impl Seat {
         rank: Rank,
         hosts: &[HostMark],
         costs: Costs,
+        epoch: Epoch,
         gone: &BTreeSet<Rank>,
         inherited: impl Iterator<Item = (Rank, &'a Contribution)>,
         now: Duration,
     ) -> Self {
-        let mut seat = Self::new(rank, hosts, costs);
+        let mut seat = Self::new(rank, hosts, costs, epoch);
         let size = seat.size;
         for &rank in gone {
             seat.lose(now, rank);
@@ -291,7 +294,7 @@ impl Seat {
         } = introduction;
         if !self.groups.contains_key(&session.group) {
             let members = members.unwrap_or_else(|| ProcessGroup::world(self.size));
-            let group = GroupId::of(&members);
+            let group = GroupId::of(&members, self.epoch);
             let numbers = [
                 ReductionNumber::Call(0),
                 ReductionNumber::Named(0),
@@ -439,7 +442,7 @@ mod tests {
     /// tells the last rank, with the result.
     #[test]
     fn a_new_seat_hears_of_results() {
-        let group = GroupId::of(&ProcessGroup::world(3));
+        let group = GroupId::of(&ProcessGroup::world(3), Epoch(0));
         let number = ReductionNumber::Call(0);
         let session = ReductionId { group, number }.session();
         let hosts = [HostMark::of("host"); 3];
@@ -449,7 +452,7 @@ mod tests {
             rate: 1e8,
         };
         let gone = BTreeSet::from([Rank(0)]);
-        let mut seat = Seat::take_over(OWN, &hosts, costs, &gone, std::iter::empty(), Duration::ZERO);
+        let mut seat = Seat::take_over(OWN, &hosts, costs, Epoch(0), &gone, std::iter::empty(), Duration::ZERO);
         let tell = |seat: &mut Seat, from, introductions, standing, enclosed| {
             let message = ToScheduler::Standing {
                 term: Term(OWN.0),

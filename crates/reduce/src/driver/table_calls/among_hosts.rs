@@ -49,7 +49,7 @@ pub(super) struct Hosts {
 
 impl Hosts {
     /// The hosts of a job's ranks, as one of them sees them; none if all are on one.
-    pub(super) fn of(marks: &[HostMark], own: Rank) -> Option<Self> {
+    pub(super) fn of(marks: &[HostMark], own: Rank, epoch: Epoch) -> Option<Self> {
         let mut found = BTreeMap::new();
         let mut lowest = Vec::new();
         let mut places = Vec::new();
@@ -66,12 +66,13 @@ impl Hosts {
             standing,
             place,
             places,
+            epoch,
         })
     }
 
     fn id(&self, number: u64) -> ReductionId {
         ReductionId {
-            group: GroupId::of(&self.standing),
+            group: GroupId::of(&self.standing, self.epoch),
             number: ReductionNumber::AmongHosts(number),
         }
     }
@@ -380,7 +381,7 @@ mod tests {
     fn the_lowest_rank_stands_for_its_host() {
         let [first, second] = ["first", "second"].map(HostMark::of);
         let marks = [first, second, first, second];
-        let hosts = Hosts::of(&marks, Rank(3)).unwrap();
+        let hosts = Hosts::of(&marks, Rank(3), Epoch(0)).unwrap();
         assert_eq!(hosts.standing.ranks(), [Rank(0), Rank(1)]);
         assert_eq!((hosts.own(), hosts.place), (Rank(1), Member(1)));
         assert_eq!(HostMark::ranks_beside(Rank(3), &marks), [Rank(1), Rank(3)]);
@@ -418,6 +419,6 @@ mod tests {
             hosts.signature(&broadcast).contributions,
             Contributions::One(Member(0))
         );
-        assert!(Hosts::of(&[first; 4], Rank(0)).is_none());
+        assert!(Hosts::of(&[first; 4], Rank(0), Epoch(0)).is_none());
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{CallRows, CallSection, CallState, RegionHandle, Taken};
 use ropewalk_membership::ProcessGroup;
-use ropewalk_names::Rank;
+use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::{Contributions, Member, Session};
 
 use super::TableCalls;
@@ -28,6 +28,7 @@ use crate::{
 pub(in crate::driver) struct Tables {
     /// That of all ranks.
     pub(in crate::driver) world: Arc<TableCalls>,
+    epoch: Epoch,
     groups: Mutex<Groups>,
     /// A group with a lost rank has called.
     has_to_look: AtomicBool,
@@ -77,9 +78,10 @@ pub(super) struct Seen<'a> {
 }
 
 impl Tables {
-    pub(in crate::driver) fn new(world: TableCalls) -> Self {
+    pub(in crate::driver) fn new(world: TableCalls, epoch: Epoch) -> Self {
         Self {
             world: Arc::new(world),
+            epoch,
             groups: Mutex::default(),
             has_to_look: AtomicBool::new(false),
         }
@@ -167,7 +169,7 @@ impl Tables {
         }
         let mut left = world.seen().left_by_all(lost, legacies);
         for section in world.table.sections() {
-            let Some(group) = legacies.group(&section, &world.ranks) else {
+            let Some(group) = legacies.group(&section, &world.ranks, self.epoch) else {
                 continue;
             };
             let seen = Seen {
@@ -238,14 +240,14 @@ impl Legacies {
     }
 
     /// The group of a section in a table of these ranks.
-    fn group(&mut self, section: &CallSection, ranks: &[Rank]) -> Option<ProcessGroup> {
+    fn group(&mut self, section: &CallSection, ranks: &[Rank], epoch: Epoch) -> Option<ProcessGroup> {
         if let Some(known) = self.groups.get(&section.name) {
             return Some(known.clone());
         }
         let ranks = section.members.iter().map(|row| ranks.get(*row).copied());
         let group = ProcessGroup::new(ranks.collect::<Option<Vec<_>>>()?).ok()?;
         // What is in the table is not to be believed.
-        if GroupId::of(&group).0 != section.name {
+        if GroupId::of(&group, epoch).0 != section.name {
             return None;
         }
         self.groups.insert(section.name, group.clone());

@@ -104,7 +104,7 @@ fn contribution(rank: u32, number: u64) -> u64 {
 }
 
 fn world_id() -> GroupId {
-    GroupId::of(&ProcessGroup::world(RANKS))
+    GroupId::of(&ProcessGroup::world(RANKS), Epoch(0))
 }
 
 fn signature(kind: Kind) -> Signature {
