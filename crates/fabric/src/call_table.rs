@@ -89,16 +89,16 @@ impl CallTable {
     /// For so long it keeps its processor meanwhile, if there is one for each process.
     const SPIN_ALONE: Duration = Duration::from_micros(5);
 
-    /// A new table for so many processes, of which this one has row 0.
+    /// A new table for so many processes, of which this one has row `own`.
     ///
     /// # Errors
     /// If the system is out of descriptors, memory or random numbers.
     ///
     /// # Panics
-    /// If there are more rows than [`ROWS_MAX`](Self::ROWS_MAX), or none.
-    pub fn create(rows: usize) -> io::Result<Self> {
-        assert!((1..=Self::ROWS_MAX).contains(&rows), "{rows} rows");
-        Self::of(TableMemory::create(rows)?, rows, 0)
+    /// If there are more rows than [`ROWS_MAX`](Self::ROWS_MAX), or `own` is none of them.
+    pub fn create(rows: usize, own: usize) -> io::Result<Self> {
+        assert!(rows <= Self::ROWS_MAX && own < rows, "row {own} of {rows}");
+        Self::of(TableMemory::create(rows)?, rows, own)
     }
 
     /// The table of another process of this host.

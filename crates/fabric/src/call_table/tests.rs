@@ -3,7 +3,7 @@ use std::{thread, time::Duration};
 use super::*;
 
 fn tables(rows: usize) -> Vec<CallTable> {
-    let first = CallTable::create(rows).unwrap();
+    let first = CallTable::create(rows, 0).unwrap();
     let place: TablePlace = first.place().to_string().parse().unwrap();
     let others = (1..rows).map(|own| CallTable::open(&place, rows, own).unwrap());
     let others: Vec<_> = others.collect();
@@ -118,7 +118,7 @@ fn a_closed_row_gets_nothing() {
 /// Another table in the place of the one that is looked for is found out, and so is who has not come.
 #[test]
 fn it_is_known_who_has_the_table() {
-    let (first, other) = (CallTable::create(2).unwrap(), CallTable::create(2).unwrap());
+    let (first, other) = (CallTable::create(2, 0).unwrap(), CallTable::create(2, 0).unwrap());
     let (place, other) = (first.place().to_string(), other.place().to_string());
     let mark_of = |place: &str| place.split('.').nth(2).unwrap().to_owned();
     let wrong = place.replace(&mark_of(&place), &mark_of(&other));
@@ -243,7 +243,7 @@ fn groups_have_sections() {
 /// A section is shared when all processes have the table, also those outside the group: they look after the lost.
 #[test]
 fn a_section_is_shared_by_all() {
-    let first = CallTable::create(3).unwrap();
+    let first = CallTable::create(3, 0).unwrap();
     let open = |own| CallTable::open(&first.place(), 3, own).unwrap();
     let second = open(1);
     let section = second.section(7, &[1, 0]).unwrap();

@@ -26,15 +26,18 @@ impl ProgressThread {
     fn hear_agent(&mut self, message: FromAgent) {
         match message {
             FromAgent::Inherited {
-                rank, held, handle, ..
-            } => self.inherit(rank, &held, handle),
+                rank,
+                incarnation,
+                held,
+                handle,
+            } => self.hear_inherited(rank, incarnation, held, handle),
             FromAgent::Departed(departure) => {
                 self.engine.fence(Identity {
                     role: Role::Rank,
                     rank: departure.rank,
                     incarnation: departure.incarnation,
                 });
-                self.handle_gone(departure.rank);
+                self.hear_departure(departure);
             }
             FromAgent::Taken | FromAgent::Welcome(_) => {}
         }

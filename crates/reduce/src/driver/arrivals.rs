@@ -7,6 +7,7 @@ use std::{
 };
 
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
+use ropewalk_names::Epoch;
 use ropewalk_reduce_core::{ChunkHeader, Failure, Site, ToScheduler};
 use ropewalk_rpc::{Engine, Fault, Responder, Transfer};
 use serde::Serialize;
@@ -15,10 +16,11 @@ use super::{
     lines::{Kind, Taken},
     outbox::is_silent,
     procedures::{
-        AskedCopy, ChunkBytes, Forward, KeepCopy, TakeChunk, TakeGrants, TellMember, TellSeat, TellSite,
-        ToMember,
+        Admission, AskedCopy, ChunkBytes, Forward, KeepCopy, Knock, Ready, TakeChunk, TakeGrants, TellMember,
+        TellSeat, TellSite, ToMember,
     },
     progress::ProgressThread,
+    roster::Card,
 };
 use crate::{
     folding::Memory,
@@ -36,7 +38,14 @@ pub(super) struct Arrivals {
 /// room. A caller for whom there is none is told so: it sends messages again, and gives a chunk up, for which the
 /// scheduler then finds another way.
 #[derive(Default)]
-struct Queue(Mutex<VecDeque<(Identity, Mail)>>);
+struct Queue(Mutex<VecDeque<Post>>);
+
+/// Something that came, its sender, and the epoch to which it belongs.
+struct Post {
+    from: Identity,
+    epoch: Epoch,
+    mail: Mail,
+}
 
 /// Something that came.
 enum Mail {
@@ -45,6 +54,8 @@ enum Mail {
     ToMember(Vec<ToMember>),
     Chunk(Box<(ChunkHeader, ChunkBytes)>, Responder<Duration>),
     Copy(Box<AskedCopy>, Responder<()>),
+    Knock(Box<Card>, Responder<Admission>),
+    Ready(Epoch, Responder<()>),
 }
 
 /// A chunk that is read from the memory of its sender, who waits for the answer.
@@ -59,37 +70,50 @@ impl Arrivals {
     pub(super) fn serve(engine: &mut Engine) -> Self {
         let mail = Arc::<Queue>::default();
         let queue = Arc::clone(&mail);
-        engine.serve::<TellSeat>(move |caller, messages| {
-            queue.put(caller.identity(), Mail::Letters(Letters::ToSeat(messages)))
+        engine.serve::<TellSeat>(move |caller, (epoch, messages)| {
+            queue.put(caller.identity(), epoch, Mail::Letters(Letters::ToSeat(messages)))
         });
         let queue = Arc::clone(&mail);
-        engine.serve::<TellSite>(move |caller, messages| {
-            queue.put(caller.identity(), Mail::Letters(Letters::ToSite(messages)))
+        engine.serve::<TellSite>(move |caller, (epoch, messages)| {
+            queue.put(caller.identity(), epoch, Mail::Letters(Letters::ToSite(messages)))
         });
         let queue = Arc::clone(&mail);
-        engine.serve::<TakeGrants>(move |caller, grants| {
-            queue.put(caller.identity(), Mail::Letters(Letters::Grants(grants)))
+        engine.serve::<TakeGrants>(move |caller, (epoch, grants)| {
+            queue.put(caller.identity(), epoch, Mail::Letters(Letters::Grants(grants)))
         });
         let queue = Arc::clone(&mail);
-        engine.serve_later::<Forward>(move |_, caller, letters, responder| {
-            queue.put_or_answer(caller.identity(), responder, |responder| {
+        engine.serve_later::<Forward>(move |_, caller, (epoch, letters), responder| {
+            queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
                 Mail::Forward(letters, responder)
             });
         });
         let queue = Arc::clone(&mail);
         engine.serve::<TellMember>(move |caller, messages| {
-            queue.put(caller.identity(), Mail::ToMember(messages))
+            queue.put(caller.identity(), Epoch(0), Mail::ToMember(messages))
         });
         let queue = Arc::clone(&mail);
-        engine.serve_later::<KeepCopy>(move |_, caller, asked, responder| {
-            queue.put_or_answer(caller.identity(), responder, |responder| {
+        engine.serve_later::<KeepCopy>(move |_, caller, (epoch, asked), responder| {
+            queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
                 Mail::Copy(asked, responder)
             });
         });
         let queue = Arc::clone(&mail);
-        engine.serve_later::<TakeChunk>(move |_, caller, input, responder| {
-            queue.put_or_answer(caller.identity(), responder, |responder| {
-                Mail::Chunk(Box::new(input), responder)
+        engine.serve_later::<TakeChunk>(move |_, caller, (epoch, chunk, bytes), responder| {
+            queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
+                Mail::Chunk(Box::new((chunk, bytes)), responder)
+            });
+        });
+        // Who knocks is in no epoch yet, and who is ready says for which: these are heard at once.
+        let queue = Arc::clone(&mail);
+        engine.serve_later::<Knock>(move |_, caller, card, responder| {
+            queue.put_or_answer(caller.identity(), Epoch(0), responder, |responder| {
+                Mail::Knock(card, responder)
+            });
+        });
+        let queue = Arc::clone(&mail);
+        engine.serve_later::<Ready>(move |_, caller, epoch, responder| {
+            queue.put_or_answer(caller.identity(), Epoch(0), responder, |responder| {
+                Mail::Ready(epoch, responder)
             });
         });
         Self {
@@ -97,6 +121,12 @@ impl Arrivals {
             taken: Taken::default(),
             reads: Vec::new(),
         }
+    }
+
+    /// Messages are numbered anew.
+    pub(super) fn begin_epoch(&mut self) {
+        self.taken = Taken::default();
+        self.reads.clear();
     }
 
     /// The reads that have ended.
@@ -121,13 +151,13 @@ impl Queue {
     const WAITING_MAX: usize = 1 << 15;
 
     /// Puts mail in, if there is room. Only ranks are heard.
-    fn put(&self, from: Identity, mail: Mail) -> Result<(), Fault> {
+    fn put(&self, from: Identity, epoch: Epoch, mail: Mail) -> Result<(), Fault> {
         let mut queue = self.lock();
         if queue.len() >= Self::WAITING_MAX {
             return Err(full());
         }
         if from.role == Role::Rank {
-            queue.push_back((from, mail));
+            queue.push_back(Post { from, epoch, mail });
         }
         Ok(())
     }
@@ -136,6 +166,7 @@ impl Queue {
     fn put_or_answer<T: Serialize>(
         &self,
         from: Identity,
+        epoch: Epoch,
         responder: Responder<T>,
         mail: impl FnOnce(Responder<T>) -> Mail,
     ) {
@@ -143,14 +174,17 @@ impl Queue {
             return responder.answer(Err(full()));
         }
         // There still is room: handlers run one after the other.
-        let _ = self.put(from, mail(responder));
+        let _ = self.put(from, epoch, mail(responder));
     }
 
-    fn pop(&self) -> Option<(Identity, Mail)> {
-        self.lock().pop_front()
+    /// The next mail of an epoch or an earlier one. Some members may be in the next epoch already: theirs waits.
+    fn pop(&self, epoch: Epoch) -> Option<Post> {
+        let mut queue = self.lock();
+        let next = queue.iter().position(|post| post.epoch <= epoch)?;
+        queue.remove(next)
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Identity, Mail)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Post>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -166,14 +200,23 @@ impl ProgressThread {
     /// Looks at what came.
     pub(super) fn receive_mail(&mut self) {
         let now = self.now();
-        while let Some((identity, mail)) = self.arrivals.mail.pop() {
+        while let Some(post) = self.arrivals.mail.pop(self.shared.roster.epoch) {
+            let Post {
+                from: identity,
+                epoch,
+                mail,
+            } = post;
             let from = identity.rank;
-            // It came before the sender was fenced.
-            if self.peers.gone.contains(&from) {
-                continue;
+            if !matches!(mail, Mail::Knock(..) | Mail::Ready(..)) {
+                // Nobody needs what belongs to an epoch before, or it came before the sender was fenced.
+                if epoch < self.shared.roster.epoch || self.peers.gone.contains(&from) {
+                    continue;
+                }
+                self.hear_from(from);
             }
-            self.hear_from(from);
             match mail {
+                Mail::Knock(card, responder) => self.hear_knock(identity, *card, responder),
+                Mail::Ready(ready_for, responder) => self.hear_ready(identity, ready_for, responder),
                 Mail::Letters(letters) => self.take_letters(now, identity, letters),
                 Mail::Forward(letters, responder) if letters.to == self.shared.rank => {
                     let from = letters.from;
@@ -186,7 +229,7 @@ impl ProgressThread {
                 Mail::Forward(letters, responder) => {
                     let address = self.peers.addresses.get(letters.to.index());
                     let address = address.and_then(Option::as_ref);
-                    self.roads.forward(&mut self.engine, address, letters, responder);
+                    self.roads.forward(&mut self.engine, address, (epoch, letters), responder);
                 }
                 Mail::ToMember(messages) => self.hear_member(from, messages),
                 Mail::Copy(asked, responder) => self.copies.keep(*asked, responder),
@@ -333,7 +376,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_names::{Incarnation, Rank};
+    use ropewalk_names::{Epoch, Incarnation, Rank};
 
     use super::*;
 
@@ -347,14 +390,14 @@ mod tests {
         };
         let queue = Queue::default();
         for rank in 0..Queue::WAITING_MAX {
-            let put = queue.put(from(rank as u32), Mail::ToMember(Vec::new()));
+            let put = queue.put(from(rank as u32), Epoch(0), Mail::ToMember(Vec::new()));
             assert_eq!(put, Ok(()));
         }
-        let refused = queue.put(from(0), Mail::ToMember(Vec::new()));
+        let refused = queue.put(from(0), Epoch(0), Mail::ToMember(Vec::new()));
         assert_eq!(refused, Err(full()));
         for rank in 0..Queue::WAITING_MAX {
-            assert_eq!(queue.pop().map(|(from, _)| from), Some(from(rank as u32)));
+            assert_eq!(queue.pop(Epoch(0)).map(|post| post.from), Some(from(rank as u32)));
         }
-        assert!(queue.pop().is_none());
+        assert!(queue.pop(Epoch(0)).is_none());
     }
 }

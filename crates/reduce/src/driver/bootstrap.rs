@@ -8,31 +8,35 @@ use std::{
 };
 
 use ropewalk_fabric::{
-    Address, AgentLink, AgentLinkError, BindError, CallTable, Endpoint, EndpointOptions, Identity, JobKey,
-    Role, TablePlace, Transports, TransportsError, Welcome,
+    Address, AgentLink, AgentLinkError, BindError, CallTable, EndpointOptions, Identity, JobKey, Role,
+    TablePlace, Transports, TransportsError, Welcome,
 };
 use ropewalk_names::{Incarnation, JobId, Rank};
 use ropewalk_pmi_client::{Client, ClientError};
+use ropewalk_rpc::{Engine, EngineOptions};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::{
+    admission::come_back,
+    arrivals::Arrivals,
+    roster::{Card, Roster},
+};
+
 /// A process that knows its job and is reached by the others.
-#[derive(Debug)]
 pub(super) struct Bootstrapped {
     pub(super) rank: Rank,
-    pub(super) size: u32,
     pub(super) link: Option<Arc<AgentLink>>,
     pub(super) pmi: Option<Client>,
-    pub(super) endpoint: Endpoint,
-    /// The addresses of all ranks.
-    pub(super) addresses: Vec<Address>,
-    /// The hosts of all ranks.
-    pub(super) hosts: Vec<HostMark>,
+    pub(super) engine: Engine,
+    pub(super) arrivals: Arrivals,
+    pub(super) roster: Roster,
     /// The table of calls of this host's ranks, and the hosts of all.
     pub(super) calls: Option<(CallTable, Vec<HostMark>)>,
 }
 
 /// Ranks of one host have the same one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct HostMark(u64);
 
 impl HostMark {
@@ -90,26 +94,60 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     options.transports = transports_from_env()?;
     // A wrong bit of a chunk that is too long for a message would be a wrong result.
     options.bulk_checksum = true;
-    let endpoint = ropewalk_rpc::bind(options)?;
-    let found = exchange_addresses(&pmi, (endpoint.address(), host), rank, size)?;
-    let (addresses, mut hosts): (Vec<_>, Vec<HostMark>) = found.into_iter().unzip();
-    let is_one_host = hosts.iter().all(|host| *host == hosts[0]);
-    let table = share_table(&pmi, rank, &hosts)?;
-    let calls = table.map(|table| (table, hosts.clone()));
-    if link.is_none() && is_one_host {
-        // No agent outlives a process: copies are of use on other ranks of the same host too.
-        hosts = (0..u64::from(size)).map(HostMark).collect();
-    }
+    let mut engine = Engine::with_options(
+        ropewalk_rpc::bind(options)?,
+        EngineOptions {
+            eager_size_max: CHUNK_MESSAGE_MAX,
+            ..EngineOptions::default()
+        },
+    );
+    let arrivals = Arrivals::serve(&mut engine);
+    let incarnation = engine.identity().incarnation;
+    let (roster, calls) = match &pmi {
+        Some(pmi) if incarnation.0 > 0 && size > 1 => {
+            let card = Card {
+                rank,
+                incarnation,
+                address: engine.address().clone(),
+                host,
+            };
+            let roster = come_back(&mut engine, &card, pmi, size)?;
+            let table = roster.open_table(rank);
+            let calls = table.map(|table| (table, roster.hosts.clone()));
+            (roster, calls)
+        }
+        _ => {
+            let found = exchange_addresses(&pmi, (engine.address(), host), rank, size)?;
+            let (addresses, mut hosts): (Vec<_>, Vec<HostMark>) = found.into_iter().unzip();
+            let is_one_host = hosts.iter().all(|host| *host == hosts[0]);
+            let table = share_table(&pmi, rank, &hosts)?;
+            let calls = table.map(|table| (table, hosts.clone()));
+            if link.is_none() && is_one_host {
+                // No agent outlives a process: copies are of use on other ranks of the same host too.
+                hosts = (0..u64::from(size)).map(HostMark).collect();
+            }
+            (Roster::first(addresses, hosts), calls)
+        }
+    };
     Ok(Bootstrapped {
         rank,
-        size,
         link,
         pmi,
-        endpoint,
-        addresses,
-        hosts,
+        engine,
+        arrivals,
+        roster,
         calls,
     })
+}
+
+/// Says if ranks on these hosts have tables of calls.
+pub(super) fn has_tables(hosts: &[HostMark]) -> bool {
+    let mut numbers = BTreeMap::<HostMark, usize>::new();
+    for host in hosts {
+        *numbers.entry(*host).or_default() += 1;
+    }
+    let most = numbers.values().copied().max().unwrap_or_default();
+    most <= CallTable::ROWS_MAX && (most >= 2 || numbers.len() == 1)
 }
 
 /// The table of a rank's host, which the lowest rank there makes. One that cannot have it posts nothing, and the others
@@ -119,18 +157,13 @@ fn share_table(
     rank: Rank,
     hosts: &[HostMark],
 ) -> Result<Option<CallTable>, BootstrapError> {
-    let mut numbers = BTreeMap::<HostMark, usize>::new();
-    for host in hosts {
-        *numbers.entry(*host).or_default() += 1;
-    }
-    let most = numbers.values().copied().max().unwrap_or_default();
-    if most > CallTable::ROWS_MAX || most < 2 && numbers.len() > 1 {
+    if !has_tables(hosts) {
         return Ok(None);
     }
     let here = HostMark::ranks_beside(rank, hosts);
     let own = here.iter().position(|beside| *beside == rank).unwrap_or_default();
     let made = match own {
-        0 => CallTable::create(here.len()).ok(),
+        0 => CallTable::create(here.len(), own).ok(),
         _ => None,
     };
     let Some(pmi) = pmi else { return Ok(made) };
@@ -242,10 +275,12 @@ fn exchange_addresses(
     Ok(found)
 }
 
-fn key_of_address(rank: Rank) -> String {
+pub(super) fn key_of_address(rank: Rank) -> String {
     format!("ropewalk-address-{rank}")
 }
 
+/// The largest message: a chunk of 1 MiB, with elements of some hundred bytes, and what is sent with it.
+const CHUNK_MESSAGE_MAX: usize = (1 << 20) + (64 << 10);
 /// A process of a job of ours that is silent for the job's detection time is gone around from then on, within these
 /// bounds: a busy machine makes any process silent for a moment.
 const SILENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
@@ -259,6 +294,21 @@ pub enum BootstrapError {
     /// The link to the agent is broken.
     #[error(transparent)]
     AgentLink(#[from] AgentLinkError),
+    /// The others leave the job, whose work is done, and this process has left it too: it can only end.
+    #[error("rank {rank} has come back when the others had done their work; there is nothing left to do")]
+    JobOver {
+        /// This rank.
+        rank: Rank,
+    },
+    /// This process replaces one that failed, and no other rank can be reached.
+    #[error(
+        "rank {rank} has come back and found no other rank of the job: all have ended, or were lost too, or none does \
+         reductions"
+    )]
+    NobodyThere {
+        /// This rank.
+        rank: Rank,
+    },
     /// The endpoint could not be made.
     #[error(transparent)]
     Bind(#[from] BindError),

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use ropewalk_fabric::{Address, Buffer, RegionHandle};
-use ropewalk_names::Rank;
+use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::Session;
 use ropewalk_rpc::{Call, Engine, Fault, Responder, Transfer};
 
@@ -26,6 +26,7 @@ use crate::message::{Contribution, KeptCopy};
 pub(super) struct Copies {
     /// The hosts of all ranks.
     hosts: Vec<HostMark>,
+    epoch: Epoch,
     owned: BTreeMap<(Session, Rank), Owned>,
     kept: BTreeMap<(Session, Rank), Kept>,
     waiting: VecDeque<(AskedCopy, Responder<()>)>,
@@ -86,9 +87,10 @@ impl Copies {
     const WAITING_MAX: usize = 1_024;
 
     /// `hosts` are those of all ranks.
-    pub(super) fn new(hosts: Vec<HostMark>) -> Self {
+    pub(super) fn new(hosts: Vec<HostMark>, epoch: Epoch) -> Self {
         Self {
             hosts,
+            epoch,
             owned: BTreeMap::new(),
             kept: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -149,7 +151,7 @@ impl Copies {
                     handle: owned.handle.clone(),
                     is_heir: owned.keepers.is_empty() && owned.asked.is_empty(),
                 };
-                match engine.call::<KeepCopy>(address, &Box::new(asked), COPY_TIMEOUT) {
+                match engine.call::<KeepCopy>(address, &(self.epoch, Box::new(asked)), COPY_TIMEOUT) {
                     Ok(call) => owned.asked.push((rank, call)),
                     Err(error) if is_busy(&error) => {
                         has_to_wait = true;

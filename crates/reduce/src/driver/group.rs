@@ -79,7 +79,7 @@ pub struct ReduceOptions {
 
 impl Group {
     pub(super) fn new(job: Arc<Shared>, members: ProcessGroup) -> Self {
-        let id = GroupId::of(&members, job.epoch);
+        let id = GroupId::of(&members, job.roster.epoch);
         Self { job, members, id }
     }
 

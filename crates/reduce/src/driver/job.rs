@@ -14,12 +14,11 @@ use std::{
 
 use bytemuck::Pod;
 use bytes::Bytes;
-use ropewalk_fabric::{AgentLink, HoldId, SpanKind, TraceEvent, Waker};
+use ropewalk_fabric::{AgentLink, CallTable, HoldId, SpanKind, TraceEvent, Waker};
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_pmi_client::{Client, ClientError};
 use ropewalk_reduce_core::{Call, Member, Session};
-use ropewalk_rpc::{Engine, EngineOptions};
 use thiserror::Error;
 
 use super::{
@@ -29,6 +28,7 @@ use super::{
     inbox::Inbox,
     progress::{ProgressThread, sleep},
     reduction::ReduceError,
+    roster::{Card, Roster},
     session::Begin,
     table_calls::{TableCalls, Tables},
     trace::{Tracer, now_ns},
@@ -48,6 +48,8 @@ pub struct Job {
     shared: Arc<Shared>,
     pmi: Option<Client>,
     thread: Option<JoinHandle<()>>,
+    /// This process was admitted with these ranks, and its program does not know it yet.
+    own_admission: Option<Vec<Rank>>,
 }
 
 /// The state that the program's threads and the progress thread share.
@@ -57,15 +59,19 @@ pub(super) struct Shared {
     pub(super) size: u32,
     /// Hosts of the job.
     pub(super) hosts: usize,
+    /// Who belongs to the job.
+    pub(super) roster: Roster,
+    /// The ranks that have come back and are not admitted yet.
+    pub(super) visitors: Mutex<BTreeMap<Rank, Card>>,
     pub(super) link: Option<Arc<AgentLink>>,
     pub(super) tracer: Tracer,
     waker: Waker,
     /// Who drives the machines.
-    pub(super) turns: Turns<ProgressThread>,
+    pub(super) turns: Arc<Turns<ProgressThread>>,
     /// The wishes that the progress thread has not seen yet.
     inbox: Inbox<Wish>,
     calls: Mutex<BTreeMap<GroupId, u64>>,
-    holds: AtomicU64,
+    holds: Arc<AtomicU64>,
     pub(super) spare_memory: SpareMemory,
     /// The last reduction that ended here brought an error, or none can be done any more.
     has_failed: AtomicBool,
@@ -89,6 +95,13 @@ pub(super) enum Wish {
     Release(HoldId, Bytes),
     /// Leave the job when all others want to leave too, and then say so.
     Leave(mpsc::Sender<()>),
+    /// Admit nobody any more: the job is left.
+    CloseDoor,
+    /// Enter the next epoch when all members are ready for it, and then say so.
+    Enter {
+        next: Arc<Shared>,
+        done: mpsc::Sender<()>,
+    },
 }
 
 impl Job {
@@ -108,46 +121,48 @@ impl Job {
     /// If the environment is malformed, or a rank or the process manager does not do its part.
     pub fn from_env() -> Result<Self, BootstrapError> {
         let joined = bootstrap()?;
-        let options = EngineOptions {
-            eager_size_max: CHUNK_MESSAGE_MAX,
-            ..EngineOptions::default()
-        };
-        let engine = Engine::with_options(joined.endpoint, options);
+        let engine = joined.engine;
+        let epoch = joined.roster.epoch;
+        let tables = joined.calls.map(|(table, hosts)| {
+            Tables::new(TableCalls::new(table, epoch, joined.rank, &hosts), epoch)
+        });
+        let turns = Arc::new(Turns::new().map_err(BootstrapError::Thread)?);
         let shared = Arc::new(Shared {
             rank: joined.rank,
-            size: joined.size,
-            hosts: joined.hosts.iter().collect::<BTreeSet<_>>().len(),
+            size: joined.roster.hosts.len() as u32,
+            hosts: joined.roster.hosts.iter().collect::<BTreeSet<_>>().len(),
+            roster: joined.roster,
+            visitors: Mutex::default(),
             tracer: Tracer::new(joined.link.clone()),
             link: joined.link,
             waker: engine.waker(),
-            turns: Turns::new().map_err(BootstrapError::Thread)?,
+            turns: Arc::clone(&turns),
             inbox: Inbox::new(WISHES_MAX),
             calls: Mutex::default(),
-            holds: AtomicU64::new(0),
+            holds: Arc::default(),
             spare_memory: SpareMemory::default(),
             has_failed: AtomicBool::new(false),
-            tables: joined.calls.map(|(table, hosts)| {
-                let world = GroupId::of(&ProcessGroup::world(joined.size));
-                Tables::new(TableCalls::new(table, world, joined.rank, &hosts))
-            }),
+            tables,
         });
         let descriptor = engine.as_fd().try_clone_to_owned();
         let descriptor = descriptor.map_err(BootstrapError::Thread)?;
-        let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.addresses, joined.hosts);
-        let driven = Arc::clone(&shared);
+        let link = shared.link.clone();
+        let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.arrivals);
         let thread = std::thread::Builder::new()
             .name("ropewalk-progress".into())
             .spawn(move || {
                 let engine = descriptor.as_fd();
-                driven.turns.run(progress, |idle, sleeper| {
-                    sleep(idle, &[engine, sleeper], driven.link.as_deref());
+                turns.run(progress, |idle, sleeper| {
+                    sleep(idle, &[engine, sleeper], link.as_deref());
                 });
             });
         let thread = thread.map_err(BootstrapError::Thread)?;
+        let admitted = shared.roster.admitted.clone();
         Ok(Self {
             shared,
             pmi: joined.pmi,
             thread: Some(thread),
+            own_admission: Some(admitted).filter(|admitted| !admitted.is_empty()),
         })
     }
 
@@ -159,6 +174,20 @@ impl Job {
     /// How many processes the job was started with.
     pub fn size(&self) -> u32 {
         self.shared.size
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The ranks with which this one was admitted, once.
+    pub(super) fn take_own_admission(&mut self) -> Option<Vec<Rank>> {
+        self.own_admission.take()
+    }
+
+    /// The job is in another epoch.
+    pub(super) fn go_on_with(&mut self, next: Arc<Shared>) {
+        self.shared = next;
     }
 
     /// The group of all ranks.
@@ -223,6 +252,7 @@ impl Job {
         };
         let left = match self.shared.link {
             Some(_) => {
+                self.shared.wish(Wish::CloseDoor);
                 pmi.set_timeout(patience);
                 pmi.fence().map_err(LeaveError::from)
             }
@@ -264,6 +294,32 @@ impl Drop for Job {
 }
 
 impl Shared {
+    /// The state of the same process in another epoch, with the table of its host.
+    pub(super) fn in_epoch(&self, roster: Roster, table: Option<CallTable>) -> Self {
+        let epoch = roster.epoch;
+        let mut visitors = self.visitors().clone();
+        visitors.retain(|rank, visitor| roster.card(*rank).is_none_or(|card| card != visitor));
+        let tables =
+            table.map(|table| Tables::new(TableCalls::new(table, epoch, self.rank, &roster.hosts), epoch));
+        Self {
+            rank: self.rank,
+            size: self.size,
+            hosts: self.hosts,
+            roster,
+            visitors: Mutex::new(visitors),
+            tracer: self.tracer.clone(),
+            link: self.link.clone(),
+            waker: self.waker.clone(),
+            turns: Arc::clone(&self.turns),
+            inbox: Inbox::new(WISHES_MAX),
+            calls: Mutex::default(),
+            holds: Arc::clone(&self.holds),
+            spare_memory: SpareMemory::default(),
+            has_failed: AtomicBool::new(self.has_failed.load(Ordering::Relaxed)),
+            tables,
+        }
+    }
+
     /// Leaves a wish for the progress thread, as soon as there is room; one that comes too late ends at once.
     pub(super) fn wish(&self, wish: Wish) {
         self.inbox.put(wish);
@@ -349,8 +405,6 @@ pub enum LeaveError {
 /// So many wishes may wait for the progress thread, which takes all of them in each of its rounds; a call beyond waits
 /// for the next round. No program gets that far between two rounds unless one takes long, as by a slow operation.
 const WISHES_MAX: usize = 1024;
-/// The largest message: a chunk of 1 MiB, with elements of some hundred bytes, and what is sent with it.
-const CHUNK_MESSAGE_MAX: usize = (1 << 20) + (64 << 10);
 /// How long to wait for the other ranks to want to leave. The agent sees those that die; this is for a process
 /// manager that does not.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(24 * 3600);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use ropewalk_fabric::{Address, Identity};
-use ropewalk_names::{Incarnation, Rank};
+use ropewalk_names::{Epoch, Incarnation, Rank};
 use ropewalk_reduce_core::{FromScheduler, Grant, Session};
 use ropewalk_rpc::{Call, CallOptions, Engine, Procedure};
 
@@ -21,6 +21,7 @@ use crate::message::{Forwarded, Letters, Numbered, ToSeat, ToSite};
 /// number the receiver takes the first. A message to a full line is lost, which breaks the line.
 #[derive(Default)]
 pub(super) struct Lines {
+    epoch: Epoch,
     messages: BTreeMap<Rank, Messages>,
     /// The number of the last message.
     last: u64,
@@ -63,7 +64,7 @@ pub(super) struct Answered {
 /// Something that has a line.
 trait Letter: Clone {
     /// Takes it to its receiver.
-    type Direct: Procedure<Input = Vec<Numbered<Self>>, Output = ()>;
+    type Direct: Procedure<Input = (Epoch, Vec<Numbered<Self>>), Output = ()>;
 
     fn pack(batch: Vec<Numbered<Self>>) -> Letters;
 
@@ -105,6 +106,13 @@ impl Letter for Grant {
 }
 
 impl Lines {
+    pub(super) fn new(epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn tell_seat(&mut self, to: Rank, message: ToSeat) {
         let message = self.number(message);
         if !self.of(to).to_seat.put(message) {
@@ -195,6 +203,7 @@ impl Lines {
 
     /// Hands to the engine as much as it takes.
     pub(super) fn send(&mut self, engine: &mut Engine, addresses: &[Option<Address>], roads: &mut Roads) {
+        let epoch = self.epoch;
         self.messages.retain(|&rank, messages| {
             if addresses[rank.index()].is_none() {
                 return false;
@@ -202,9 +211,9 @@ impl Lines {
             if messages.could_be_sent()
                 && let Some(road) = roads.to(rank, addresses)
             {
-                messages.to_seat.send(engine, &road);
-                messages.to_site.send(engine, &road);
-                messages.grants.send(engine, &road);
+                messages.to_seat.send(engine, epoch, &road);
+                messages.to_site.send(engine, epoch, &road);
+                messages.grants.send(engine, epoch, &road);
             }
             !messages.is_done()
         });
@@ -237,11 +246,11 @@ impl Messages {
 
 impl<M: Letter> Line<M> {
     /// Sends the next batch, if the receiver has room for it.
-    fn send(&mut self, engine: &mut Engine, road: &Road<'_>) {
+    fn send(&mut self, engine: &mut Engine, epoch: Epoch, road: &Road<'_>) {
         if !self.could_be_sent() {
             return;
         }
-        let batch: Vec<Numbered<M>> = self.waiting.iter().take(MESSAGES_MAX).cloned().collect();
+        let batch = (epoch, self.waiting.iter().take(MESSAGES_MAX).cloned().collect::<Vec<_>>());
         let call = match road.via {
             None => {
                 let options = CallOptions {
@@ -255,23 +264,24 @@ impl<M: Letter> Line<M> {
                 let letters = Forwarded {
                     from: road.from,
                     to: road.to,
-                    letters: M::pack(batch.clone()),
+                    letters: M::pack(batch.1.clone()),
                 };
-                engine.call::<Forward>(road.address, &Box::new(letters), MESSAGE_TIMEOUT)
+                engine.call::<Forward>(road.address, &(epoch, Box::new(letters)), MESSAGE_TIMEOUT)
             }
         };
+        let (_, messages) = batch;
         match call {
             Err(error) if is_busy(&error) => return,
             Ok(answer) => {
-                self.waiting.drain(..batch.len());
+                self.waiting.drain(..messages.len());
                 self.under_way = Some(Batch {
-                    messages: batch,
+                    messages,
                     via: road.via,
                     answer,
                 });
             }
             // Those that cannot be sent at all are for a peer that is gone, which is noticed apart from this.
-            Err(_) => drop(self.waiting.drain(..batch.len())),
+            Err(_) => drop(self.waiting.drain(..messages.len())),
         }
         self.has_to_ask = false;
     }

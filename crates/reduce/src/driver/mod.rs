@@ -1,5 +1,6 @@
 //! The effects around the core: memory, messages, time, and the user's side of a reduction.
 
+mod admission;
 mod agent;
 mod allreduce;
 mod arrivals;
@@ -11,6 +12,7 @@ mod contribution;
 mod copies;
 mod council;
 mod digests;
+mod door;
 mod enclosed;
 mod ending;
 mod gather;
@@ -31,6 +33,7 @@ mod progress;
 mod reduce_scatter;
 mod reduction;
 mod roads;
+mod roster;
 mod seat;
 mod session;
 mod sites;

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::{Address, HandshakeError, PeerDeath, RegionHandle, SubmitError};
-use ropewalk_names::Rank;
+use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::ChunkHeader;
 use ropewalk_rpc::{Call, CallError, Engine};
 
@@ -19,8 +19,8 @@ use super::{
 
 /// Everything on its way from this rank to others. A connection that breaks loses nothing: messages and chunks are sent
 /// again over the next one, and are taken once.
-#[derive(Default)]
 pub(super) struct Outbox {
+    epoch: Epoch,
     pub(super) lines: Lines,
     chunks: VecDeque<Chunk>,
     sends: Vec<Sent>,
@@ -50,6 +50,15 @@ struct Sent {
 }
 
 impl Outbox {
+    pub(super) fn new(epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            lines: Lines::new(epoch),
+            chunks: VecDeque::new(),
+            sends: Vec::new(),
+        }
+    }
+
     pub(super) fn send_chunk(&mut self, to: Rank, chunk: ChunkHeader, bytes: Bytes) {
         self.chunks.push_back(Chunk {
             to,
@@ -126,7 +135,7 @@ impl Outbox {
                 }
                 false => (ChunkBytes::Here(chunk.bytes.clone()), None),
             };
-            match engine.call::<TakeChunk>(address, &(chunk.header, input), CHUNK_TIMEOUT) {
+            match engine.call::<TakeChunk>(address, &(self.epoch, chunk.header, input), CHUNK_TIMEOUT) {
                 Ok(answer) => self.sends.push(Sent {
                     chunk,
                     exposed,

@@ -14,6 +14,7 @@ use super::{
     lines::{self, Answered},
     outbox::may_be_mended,
     progress::ProgressThread,
+    roster::Roster,
     seat::{Seat, costs},
     sites::Kind,
     table_calls::Tables,
@@ -61,12 +62,12 @@ pub(super) enum Sign {
 }
 
 impl Peers {
-    pub(super) fn new(addresses: Vec<Address>) -> Self {
+    pub(super) fn new(roster: &Roster) -> Self {
         Self {
-            costs: costs(&addresses),
-            addresses: addresses.into_iter().map(Some).collect(),
+            costs: costs(roster.members()),
+            addresses: roster.addresses(),
             gone: BTreeSet::new(),
-            seat: Rank(0),
+            seat: roster.seat(),
             suspects: BTreeMap::new(),
             heard: BTreeMap::new(),
             watched: BTreeSet::new(),
@@ -208,7 +209,7 @@ impl ProgressThread {
         self.watch(reached);
     }
 
-    fn watch(&mut self, needed: BTreeSet<Rank>) {
+    pub(super) fn watch(&mut self, needed: BTreeSet<Rank>) {
         let before = std::mem::replace(&mut self.peers.watched, needed.clone());
         for rank in before.difference(&needed) {
             if let Some(address) = &self.peers.addresses[rank.index()]
@@ -333,6 +334,7 @@ impl ProgressThread {
             return;
         }
         self.lose_in_table(rank);
+        self.step_without(rank);
         self.peers.gone.insert(rank);
         self.peers.addresses[rank.index()] = None;
         self.peers.suspects.remove(&rank);
@@ -355,6 +357,7 @@ impl ProgressThread {
                 self.shared.rank,
                 self.roads.hosts(),
                 self.peers.costs,
+                self.shared.roster.epoch,
                 gone,
                 inherited,
                 now,

@@ -1,15 +1,16 @@
-//! The remote procedures that carry messages and chunks.
+//! The remote procedures that carry messages and chunks. Each says to which epoch it belongs.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use ropewalk_fabric::RegionHandle;
 use ropewalk_membership::AgreementMessage;
-use ropewalk_names::Rank;
+use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::{ChunkHeader, Grant};
 use ropewalk_rpc::Procedure;
 use serde::{Deserialize, Serialize};
 
+use super::roster::{Card, Roster};
 use crate::message::{Contribution, Forwarded, Numbered, ToSeat, ToSite};
 
 /// Brings messages to the scheduler.
@@ -17,7 +18,7 @@ pub(super) struct TellSeat;
 
 impl Procedure for TellSeat {
     const NAME: &'static str = "ropewalk.reduce.tell-seat";
-    type Input = Vec<Numbered<ToSeat>>;
+    type Input = (Epoch, Vec<Numbered<ToSeat>>);
     type Output = ();
 }
 
@@ -26,7 +27,7 @@ pub(super) struct TellSite;
 
 impl Procedure for TellSite {
     const NAME: &'static str = "ropewalk.reduce.tell-site";
-    type Input = Vec<Numbered<ToSite>>;
+    type Input = (Epoch, Vec<Numbered<ToSite>>);
     type Output = ();
 }
 
@@ -35,7 +36,7 @@ pub(super) struct TakeGrants;
 
 impl Procedure for TakeGrants {
     const NAME: &'static str = "ropewalk.reduce.take-grants";
-    type Input = Vec<Numbered<Grant>>;
+    type Input = (Epoch, Vec<Numbered<Grant>>);
     type Output = ();
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Forward;
 
 impl Procedure for Forward {
     const NAME: &'static str = "ropewalk.reduce.forward";
-    type Input = Box<Forwarded>;
+    type Input = (Epoch, Box<Forwarded>);
     type Output = ();
 }
 
@@ -53,7 +54,7 @@ pub(super) struct TakeChunk;
 
 impl Procedure for TakeChunk {
     const NAME: &'static str = "ropewalk.reduce.take-chunk";
-    type Input = (ChunkHeader, ChunkBytes);
+    type Input = (Epoch, ChunkHeader, ChunkBytes);
     type Output = Duration;
 }
 
@@ -62,7 +63,7 @@ pub(super) struct KeepCopy;
 
 impl Procedure for KeepCopy {
     const NAME: &'static str = "ropewalk.reduce.keep-copy";
-    type Input = Box<AskedCopy>;
+    type Input = (Epoch, Box<AskedCopy>);
     type Output = ();
 }
 
@@ -72,6 +73,33 @@ pub(super) struct TellMember;
 impl Procedure for TellMember {
     const NAME: &'static str = "ropewalk.reduce.tell-member";
     type Input = Vec<ToMember>;
+    type Output = ();
+}
+
+/// Asks for admission to the job; the answer comes when that is decided.
+pub(super) struct Knock;
+
+impl Procedure for Knock {
+    const NAME: &'static str = "ropewalk.reduce.knock";
+    type Input = Box<Card>;
+    type Output = Admission;
+}
+
+/// The answer to a rank that has come back.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Admission {
+    /// It belongs to the job again.
+    Admitted(Box<Roster>),
+    /// The others leave the job.
+    JobOver,
+}
+
+/// Says that a rank is ready for an epoch; the answer says that the other one has entered it.
+pub(super) struct Ready;
+
+impl Procedure for Ready {
+    const NAME: &'static str = "ropewalk.reduce.ready";
+    type Input = Epoch;
     type Output = ();
 }
 

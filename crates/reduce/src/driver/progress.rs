@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ropewalk_fabric::{Address, AgentLink, SpanKind};
+use ropewalk_fabric::{AgentLink, SpanKind};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
     Failure, FromScheduler, GiveUp, Place, Recent, SendRates, Session, Site, StreamId, Term, ToScheduler,
@@ -18,9 +18,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     arrivals::Arrivals,
-    bootstrap::HostMark,
     copies::Copies,
     council::Council,
+    door::Door,
     ending::{Releases, Returns},
     inherited::{self, Inherited},
     job::{Shared, Wish},
@@ -60,6 +60,8 @@ pub(super) struct ProgressThread {
     pub(super) sites: Sites,
     pub(super) outbox: Outbox,
     pub(super) roads: Roads,
+    /// Who has come back, and the step to the next epoch.
+    pub(super) door: Door,
     pub(super) running: BTreeMap<Session, Running>,
     pub(super) arrivals: Arrivals,
     pub(super) releases: Releases,
@@ -77,32 +79,28 @@ pub(super) struct ProgressThread {
 }
 
 impl ProgressThread {
-    /// `addresses` and `hosts` are those of all ranks.
     pub(super) fn new(
         shared: Arc<Shared>,
-        mut engine: Engine,
-        addresses: Vec<Address>,
-        hosts: Vec<HostMark>,
+        engine: Engine,
+        arrivals: Arrivals,
     ) -> Self {
-        let arrivals = Arrivals::serve(&mut engine);
         let rank = shared.rank;
-        let worker = Worker::new(Site(rank.0), Site(0), Term(0));
-        let seat = (rank == Rank(0)).then(|| Seat::new(rank, &hosts, costs(&addresses)));
-        let roads = Roads::new(engine.identity(), hosts.clone());
-        Self {
+        let roster = &shared.roster;
+        let mut progress = Self {
             link: shared.link.clone(),
-            engine,
             origin: Instant::now(),
-            worker,
+            worker: worker_of(&shared),
             rates: SendRates::new(Site(rank.0)),
-            seat,
-            peers: Peers::new(addresses),
+            seat: seat_of(&shared),
+            peers: Peers::new(roster),
             council: (shared.link.is_none() && shared.size > 1).then(|| Council::new(rank, shared.size)),
             inherited: Inherited::default(),
-            copies: Copies::new(hosts),
+            copies: Copies::new(roster.hosts.clone(), roster.epoch),
             sites: Sites::new(shared.size),
-            outbox: Outbox::default(),
-            roads,
+            outbox: Outbox::new(roster.epoch),
+            roads: Roads::new(engine.identity(), roster.hosts.clone()),
+            door: Door::default(),
+            engine,
             running: BTreeMap::new(),
             arrivals,
             releases: Releases::default(),
@@ -113,7 +111,39 @@ impl ProgressThread {
             legacies: Legacies::default(),
             returns: Returns::default(),
             shared,
+        };
+        for lost in progress.shared.roster.lost() {
+            progress.handle_gone(lost);
         }
+        progress
+    }
+
+    /// Begins anew with the members of another epoch. Nobody needs anything of the one before.
+    pub(super) fn begin_epoch(&mut self, next: Arc<Shared>) {
+        self.watch(BTreeSet::new());
+        for rank in (0..next.size).map(Rank) {
+            self.outbox.abandon(&mut self.engine, rank);
+        }
+        self.releases.let_go_of_all();
+        self.give_back();
+        // Calls of the epoch before that are still to be made, or under way, end.
+        self.shared.close();
+        self.running.clear();
+        self.names.clear();
+        self.withdrawn.clear();
+        let roster = &next.roster;
+        self.worker = worker_of(&next);
+        self.rates = SendRates::new(Site(next.rank.0));
+        self.seat = seat_of(&next);
+        self.peers = Peers::new(roster);
+        self.inherited = Inherited::default();
+        self.copies = Copies::new(roster.hosts.clone(), roster.epoch);
+        self.outbox = Outbox::new(roster.epoch);
+        self.roads = Roads::new(self.engine.identity(), roster.hosts.clone());
+        self.arrivals.begin_epoch();
+        self.ended = Recent::new(Worker::ENDED_MAX);
+        self.legacies = Legacies::default();
+        self.shared = next;
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -128,6 +158,8 @@ impl ProgressThread {
                 Some(council) => council.leave(done),
                 None => drop(done),
             },
+            Wish::CloseDoor => self.close_door(),
+            Wish::Enter { next, done } => self.begin_step(next, done),
             Wish::Withdraw {
                 session,
                 member,
@@ -464,6 +496,7 @@ impl ProgressThread {
             self.peers.next_deadline(),
             self.roads.next_deadline(),
             self.council_deadline(),
+            self.door.next_deadline(),
             overdue,
             self.shared.tables.as_ref().and_then(Tables::next_deadline),
             self.returns.next_deadline(),
@@ -480,6 +513,18 @@ impl ProgressThread {
             has_agent: self.link.is_some(),
         })
     }
+}
+
+/// The worker of a process as an epoch begins.
+fn worker_of(shared: &Shared) -> Worker {
+    Worker::new(Site(shared.rank.0), Site(shared.roster.seat().0), Term(0))
+}
+
+/// The scheduler, if its seat is here as an epoch begins.
+fn seat_of(shared: &Shared) -> Option<Seat> {
+    let roster = &shared.roster;
+    (shared.rank == roster.seat())
+        .then(|| Seat::new(shared.rank, &roster.hosts, costs(roster.members()), roster.epoch))
 }
 
 impl Machines for ProgressThread {
@@ -501,6 +546,7 @@ impl Machines for ProgressThread {
         self.notice_lost_peers();
         self.watch_peers();
         self.confer();
+        self.go_on_with_step();
         self.handle_time();
         self.see_to_copies();
         let is_done = self.act() && !self.give_up_broken_lines();

@@ -407,8 +407,12 @@ pub enum ReduceError {
     /// The group cannot be made.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The job was finalized, or its progress thread failed.
-    #[error("the job has ended on this rank; reduce before it is finalized")]
+    /// The job was finalized, or its progress thread failed, or the group was made before ranks were
+    /// [admitted](super::job::Job::admit).
+    #[error(
+        "the job has ended on this rank, or ranks were admitted since this group was made; reduce before the job is \
+         finalized, and make groups again after each admission"
+    )]
     JobEnded,
     /// The memory for the contribution could not be had.
     #[error("no memory for the contribution")]

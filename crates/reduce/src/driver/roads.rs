@@ -6,7 +6,7 @@ use std::{
 };
 
 use ropewalk_fabric::{Address, Identity};
-use ropewalk_names::Rank;
+use ropewalk_names::{Epoch, Rank};
 use ropewalk_rpc::{Call, Engine, Fault, Responder};
 
 use super::{bootstrap::HostMark, procedures::Forward};
@@ -163,7 +163,7 @@ impl Roads {
         &mut self,
         engine: &mut Engine,
         address: Option<&Address>,
-        letters: Box<Forwarded>,
+        letters: (Epoch, Box<Forwarded>),
         responder: Responder<()>,
     ) {
         let Some(address) = address else {

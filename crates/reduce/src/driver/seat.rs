@@ -6,7 +6,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_fabric::Address;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::{
@@ -18,6 +17,7 @@ use super::{
     bootstrap::HostMark,
     digests::Digests,
     enclosed::Enclosed,
+    roster::Card,
     sites::{Kind, Sites},
 };
 use crate::{
@@ -374,15 +374,16 @@ impl Seat {
 }
 
 /// Links and hosts as they are taken to be, for ranks that are reached there.
-pub(super) fn costs(addresses: &[Address]) -> Costs {
-    let host = |address: &Address| {
+pub(super) fn costs(members: &[Card]) -> Costs {
+    let host = |card: &Card| {
+        let address = &card.address;
         let host = address
             .location()
             .rsplit_once(':')
             .map(|(host, _)| host.to_owned());
         (address.provider().to_owned(), host)
     };
-    let hosts: BTreeSet<_> = addresses.iter().map(host).collect();
+    let hosts: BTreeSet<_> = members.iter().map(host).collect();
     match hosts.len() {
         1 => Costs {
             latency: 20e-6,

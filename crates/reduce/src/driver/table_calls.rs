@@ -32,7 +32,7 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{Block, CallState, CallTable, Data, Post, Record, Taken};
 use ropewalk_membership::ProcessGroup;
-use ropewalk_names::Rank;
+use ropewalk_names::{Epoch, Rank};
 
 use self::{
     among_hosts::Hosts,
@@ -181,8 +181,9 @@ pub(super) struct Ends {
 
 impl TableCalls {
     /// The calls of all ranks of a job, which are on these hosts.
-    pub(super) fn new(mut table: CallTable, world: GroupId, own: Rank, marks: &[HostMark]) -> Self {
-        let hosts = Hosts::of(marks, own);
+    pub(super) fn new(mut table: CallTable, epoch: Epoch, own: Rank, marks: &[HostMark]) -> Self {
+        let world = GroupId::of(&ProcessGroup::world(marks.len() as u32), epoch);
+        let hosts = Hosts::of(marks, own, epoch);
         if hosts.is_some() {
             table.expect_long_waits();
         }

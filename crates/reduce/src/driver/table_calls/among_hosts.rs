@@ -18,7 +18,7 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{CallState, CallTable, Taken};
 use ropewalk_membership::ProcessGroup;
-use ropewalk_names::Rank;
+use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::{Call, Contributions, End, Member, OnLoss, Order, Session, Standing};
 
 use super::{ANNOUNCEMENT_TIME, OwnCall, Standing as Step, TableCall, TableCalls, offering::Offered};
@@ -45,6 +45,7 @@ pub(super) struct Hosts {
     place: Member,
     /// The host of each rank, by its place in that group.
     places: Vec<Member>,
+    epoch: Epoch,
 }
 
 impl Hosts {

@@ -179,7 +179,7 @@ impl World {
     /// The ranks are all of a table, or a group there.
     fn new(is_group: bool) -> Self {
         let processes = RANKS as usize + usize::from(is_group);
-        let first = CallTable::create(processes).unwrap();
+        let first = CallTable::create(processes, 0).unwrap();
         let place: TablePlace = first.place().to_string().parse().unwrap();
         let others = (1..processes).map(|own| CallTable::open(&place, processes, own).unwrap());
         let others: Vec<_> = others.collect();

@@ -43,7 +43,7 @@ fn signature(contributions: Contributions, root: usize, is_spread: bool) -> Sign
 }
 
 fn tables(ranks: usize) -> Vec<CallTable> {
-    let first = CallTable::create(ranks).unwrap();
+    let first = CallTable::create(ranks, 0).unwrap();
     let place: TablePlace = first.place().to_string().parse().unwrap();
     let others = (1..ranks).map(|own| CallTable::open(&place, ranks, own).unwrap());
     let others: Vec<_> = others.collect();

@@ -1,0 +1,92 @@
+//! Ranks that are killed come back, and take part again.
+//!
+//! Words: the number of steps, and who is killed when: `RANK.INCARNATION:STEP` before the call of that step, or after it
+//! with a `+` at the end. Each step is an allreduce of the ranks' bits. It ends when so many steps are done and all ranks
+//! are back, and each rank prints the bits of all steps.
+
+use std::{env, error::Error, process, thread, time::Duration};
+
+use ropewalk_reduce::{BootstrapError, Job, OnLoss, Rank, ReduceOptions, Sum};
+
+const STEPS_MAX: usize = 1000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut words = env::args().skip(1);
+    let steps: usize = words.next().ok_or("how many steps?")?.parse()?;
+    let kills: Vec<String> = words.collect();
+    let mut job = match Job::from_env() {
+        Err(error @ BootstrapError::JobOver { .. }) => {
+            println!("late: {error}");
+            return Ok(());
+        }
+        joined => joined?,
+    };
+    let life = env::var("ROPEWALK_INCARNATION").unwrap_or_default();
+    let options = ReduceOptions {
+        on_loss: OnLoss::Exclude,
+        ..ReduceOptions::default()
+    };
+    let (own, size) = (job.rank(), job.size());
+    // The number of steps that are done, and the sum of each.
+    let mut state = vec![0_u64; STEPS_MAX + 1];
+    let mut group = job.world();
+    let mut missing = Vec::new();
+    loop {
+        let admitted = job.admit()?;
+        if !admitted.is_empty() {
+            let done = state[0];
+            group = job.world().without(&job.lost())?;
+            missing = job.lost();
+            state = broadcast(&group, state, job.state_holder(), &options)?;
+            assert!(admitted.contains(&own) || state[0] == done, "{own}: {} steps, not {done}", state[0]);
+        }
+        let step = state[0] as usize;
+        if step >= steps && missing.is_empty() || step == STEPS_MAX {
+            break;
+        }
+        let due = |end: &str| kills.contains(&format!("{own}.{life}:{step}{end}"));
+        if due("") {
+            kill_itself()?;
+        }
+        let call = group.allreduce(vec![1_u64 << own.0], Sum, &options)?;
+        if due("+") {
+            kill_itself()?;
+        }
+        let outcome = call.get()?;
+        state[step + 1] = outcome.value.ok_or("all get the sum")?[0];
+        state[0] += 1;
+        if !outcome.receipt.excluded.is_empty() {
+            group = group.without(&outcome.receipt.excluded)?;
+            missing.extend(outcome.receipt.excluded);
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    println!("{} of {size}: {}", size - missing.len() as u32, runs(&state[1..=state[0] as usize]));
+    job.finalize()?;
+    Ok(())
+}
+
+/// Sums that follow each other are told once, with their number.
+fn runs(sums: &[u64]) -> String {
+    let runs = sums.chunk_by(|one, next| one == next);
+    let told: Vec<String> = runs.map(|run| format!("{:x}*{}", run[0], run.len())).collect();
+    told.join(" ")
+}
+
+fn broadcast(
+    group: &ropewalk_reduce::Group,
+    state: Vec<u64>,
+    root: Rank,
+    options: &ReduceOptions,
+) -> Result<Vec<u64>, Box<dyn Error>> {
+    let outcome = group.broadcast(state, root, options)?.get()?;
+    outcome.value.ok_or_else(|| "all get the state".into())
+}
+
+/// Ends this process as a crash of its host's memory would: nothing is said to anybody.
+fn kill_itself() -> Result<(), Box<dyn Error>> {
+    process::Command::new("kill").args(["-9", &process::id().to_string()]).status()?;
+    loop {
+        thread::park();
+    }
+}

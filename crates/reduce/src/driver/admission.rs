@@ -1,0 +1,260 @@
+//! Ranks that have come back are admitted, and a rank that has come back asks for that.
+
+use std::{
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+
+use ropewalk_fabric::{Address, CallTable};
+use ropewalk_names::Rank;
+use ropewalk_pmi_client::{Client, ClientError};
+use ropewalk_rpc::{CallError, CallOptions, Engine};
+
+use super::{
+    bootstrap::{BootstrapError, HostMark, has_tables, key_of_address},
+    group::{Group, Protection, ReduceOptions},
+    job::{Job, Wish},
+    procedures::{Admission, Knock},
+    reduction::ReduceError,
+    roster::{Card, Roster},
+};
+use crate::{operation::Max, signature::OnLoss};
+
+impl Job {
+    /// Takes in the ranks that were lost and have come back, and returns who they are: none, most of the time, and then
+    /// it costs as much as a short allreduce.
+    ///
+    /// Under `ropewalk run --on-failure respawn` a rank that fails is started again; its [`from_env`](Self::from_env)
+    /// waits until the others call this. All ranks that live call it, at the same place between their other calls:
+    /// after the same step of a loop, say. When all have ended their calls, the job begins a new epoch: groups that
+    /// were made before cannot be used any more, [`world`](Self::world) has the ranks that came back again, and
+    /// [`lost`](Self::lost) names those that did not. A rank that was admitted knows nothing of what the others have
+    /// computed: [`state_holder`](Self::state_holder) is a rank from which it can have that, by a broadcast, say, which
+    /// all make then. Its own first call of this returns at once, and the same as that of the others by which it was
+    /// admitted: so one loop is right for all ranks.
+    ///
+    /// Under another process manager nobody comes back.
+    ///
+    /// # Errors
+    /// As an allreduce of all ranks. The members are then as they were.
+    ///
+    /// # Examples
+    /// ```
+    /// use ropewalk_reduce::{Job, OnLoss, ReduceOptions, Sum};
+    ///
+    /// let mut job = Job::from_env()?;
+    /// let options = ReduceOptions { on_loss: OnLoss::Exclude, ..ReduceOptions::default() };
+    /// // The step to be made next, and what was computed.
+    /// let mut state = vec![0.0, 0.0];
+    /// loop {
+    ///     if !job.admit()?.is_empty() {
+    ///         let told = job.world().broadcast(state, job.state_holder(), &options)?;
+    ///         state = told.get()?.value.ok_or("all get the state")?;
+    ///     }
+    ///     if state[0] == 10.0 {
+    ///         break;
+    ///     }
+    ///     let outcome = job.world().allreduce(vec![1.0], Sum, &options)?.get()?;
+    ///     let ranks = outcome.value.ok_or("all get the sum")?;
+    ///     state = vec![state[0] + 1.0, state[1] + ranks[0]];
+    /// }
+    /// job.finalize()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn admit(&mut self) -> Result<Vec<Rank>, ReduceError> {
+        if let Some(admitted) = self.take_own_admission() {
+            return Ok(admitted);
+        }
+        let shared = Arc::clone(self.shared());
+        if shared.link.is_none() || shared.size == 1 {
+            return Ok(Vec::new());
+        }
+        let world = self.world();
+        let visitors: Vec<Card> = shared.visitors().values().cloned().collect();
+        let knocking = vec![u64::from(!visitors.is_empty())];
+        let knocking = world.allreduce(knocking, Max, &options())?.get()?.value;
+        if knocking.is_none_or(|knocking| knocking == [0]) {
+            return Ok(Vec::new());
+        }
+        let own = shared.roster.card(shared.rank).cloned();
+        let cards = own.into_iter().chain(visitors).collect::<Vec<Card>>();
+        let (all, mut lost) = exchange(&world, &cards)?;
+        let cards: Vec<Card> = all.into_iter().flatten().collect();
+        let draft = shared.roster.next(cards.clone(), Vec::new(), &lost);
+        let made = make_table(shared.rank, &draft);
+        let place = made.as_ref().map(|table| table.place().to_string());
+        let host = shared.roster.hosts.get(shared.rank.index());
+        let place: Vec<(HostMark, String)> = host.copied().zip(place).into_iter().collect();
+        let (tables, lost_now) = exchange(&world, &place)?;
+        lost.extend(lost_now);
+        let tables = tables.into_iter().flatten().collect();
+        let roster = shared.roster.next(cards, tables, &lost);
+        let admitted = roster.admitted.clone();
+        if admitted.is_empty() {
+            return Ok(admitted);
+        }
+        let table = made.or_else(|| roster.open_table(shared.rank));
+        let next = Arc::new(shared.in_epoch(roster, table));
+        let (done, entered) = mpsc::channel();
+        shared.wish(Wish::Enter {
+            next: Arc::clone(&next),
+            done,
+        });
+        entered.recv().map_err(|_| ReduceError::JobEnded)?;
+        self.go_on_with(next);
+        Ok(admitted)
+    }
+
+    /// Says if this process replaces one of its rank that failed.
+    pub fn has_come_back(&self) -> bool {
+        let card = self.shared().roster.card(self.rank());
+        card.is_some_and(|card| card.incarnation.0 > 0)
+    }
+
+    /// The lowest rank that was there before the last ranks were [admitted](Self::admit): it has what these need to go
+    /// on. All ranks get the same; before anybody was admitted it is rank 0.
+    pub fn state_holder(&self) -> Rank {
+        let stayed = self.shared().roster.stayed().next();
+        stayed.unwrap_or(Rank(0))
+    }
+
+    /// The ranks that were lost when ranks were [admitted](Self::admit) last and had not come back, ascending. All ranks
+    /// get the same.
+    pub fn lost(&self) -> Vec<Rank> {
+        self.shared().roster.lost()
+    }
+}
+
+/// The choices of the calls by which ranks agree on who is admitted.
+fn options() -> ReduceOptions {
+    ReduceOptions {
+        on_loss: OnLoss::Exclude,
+        protection: Protection::None,
+        ..ReduceOptions::default()
+    }
+}
+
+/// The things of all ranks of a group, and the ranks that are lost. All get the same.
+fn exchange<T>(world: &Group, mine: &[T]) -> Result<(Vec<Vec<T>>, Vec<Rank>), ReduceError>
+where
+    T: serde::Serialize + serde::de::DeserializeOwned,
+{
+    let mine = postcard::to_allocvec(mine).unwrap_or_default();
+    let most = world.allreduce(vec![mine.len() as u64], Max, &options())?.get()?;
+    let length = most.value.and_then(|most| most.first().copied()).unwrap_or_default() as usize;
+    let mut block = mine;
+    // Further bytes are not read.
+    block.resize(length.max(1), 0);
+    let outcome = world.allgather(block, &options())?.get()?;
+    let mut lost = most.receipt.excluded;
+    lost.extend(outcome.receipt.excluded);
+    let blocks = outcome.value.unwrap_or_default();
+    let told = world.ranks().iter().zip(blocks.chunks(length.max(1)));
+    let told = told.filter(|(rank, _)| !lost.contains(rank));
+    let things = told.map(|(_, block)| postcard::take_from_bytes::<Vec<T>>(block).map_or(Vec::new(), |(things, _)| things));
+    Ok((things.collect(), lost))
+}
+
+/// The new table of this host, if this rank is to make it: the lowest one here that stayed.
+fn make_table(rank: Rank, roster: &Roster) -> Option<CallTable> {
+    let here = HostMark::ranks_beside(rank, &roster.hosts);
+    let maker = roster.stayed().find(|stayed| here.contains(stayed));
+    if maker != Some(rank) || !has_tables(&roster.hosts) {
+        return None;
+    }
+    let own = here.iter().position(|beside| *beside == rank)?;
+    CallTable::create(here.len(), own).ok()
+}
+
+/// Asks the others for admission, and lets those find this process that come back later.
+///
+/// # Errors
+/// [`BootstrapError::JobOver`] if they leave; then this process has left too. [`BootstrapError::NobodyThere`] if nobody
+/// can be reached.
+pub(super) fn come_back(
+    engine: &mut Engine,
+    card: &Card,
+    pmi: &Client,
+    size: u32,
+) -> Result<Roster, BootstrapError> {
+    let known = |rank: Rank| -> Result<Option<Address>, ClientError> {
+        // In the key-value space only the addresses of the first processes can be seen without a fence of all.
+        let text = pmi.get(&key_of_address(rank))?.unwrap_or_default();
+        Ok(text.rsplit_once('#').and_then(|(address, _)| address.parse().ok()))
+    };
+    let published = |rank: Rank| -> Result<Option<Address>, ClientError> {
+        let text = pmi.lookup(&name_of_door(pmi, rank))?.unwrap_or_default();
+        Ok(str::from_utf8(&text).ok().and_then(|address| address.parse().ok()))
+    };
+    let others: Vec<Rank> = (0..size).map(Rank).filter(|rank| *rank != card.rank).collect();
+    let mut rounds_without_answer = 0;
+    while rounds_without_answer < ROUNDS_MAX {
+        rounds_without_answer += 1;
+        for address_of in [&known as &dyn Fn(Rank) -> _, &published] {
+            for rank in &others {
+                let Some(address) = address_of(*rank)? else {
+                    continue;
+                };
+                match knock(engine, card, &address) {
+                    Answer::Admitted(roster) if roster.fits(size) && roster.card(card.rank) == Some(card) => {
+                        let name = name_of_door(pmi, card.rank);
+                        // A process before this one may have come back too.
+                        let _ = pmi.unpublish(&name);
+                        pmi.publish(&name, card.address.to_string().as_bytes())?;
+                        return Ok(*roster);
+                    }
+                    Answer::JobOver => {
+                        // The others leave whether it fails or not.
+                        let _ = pmi.fence();
+                        pmi.finalize()?;
+                        return Err(BootstrapError::JobOver { rank: card.rank });
+                    }
+                    Answer::NotYet => rounds_without_answer = 0,
+                    Answer::Admitted(_) | Answer::NotThere => {}
+                }
+            }
+        }
+        let end = Instant::now() + PAUSE;
+        while Instant::now() < end {
+            engine.wait(LOOK_AGAIN);
+        }
+    }
+    Err(BootstrapError::NobodyThere { rank: card.rank })
+}
+
+/// The answer to a rank that has come back.
+enum Answer {
+    Admitted(Box<Roster>),
+    JobOver,
+    /// Somebody is there, computes, and has taken note.
+    NotYet,
+    NotThere,
+}
+
+fn knock(engine: &mut Engine, card: &Card, address: &Address) -> Answer {
+    let options = CallOptions::new(ANSWER_TIME);
+    let Ok(mut call) = engine.call::<Knock>(address, &Box::new(card.clone()), options) else {
+        return Answer::NotThere;
+    };
+    loop {
+        match call.try_take() {
+            Some(Ok(Admission::Admitted(roster))) => return Answer::Admitted(roster),
+            Some(Ok(Admission::JobOver)) => return Answer::JobOver,
+            Some(Err(CallError::TimedOut { .. } | CallError::Fault { .. })) => return Answer::NotYet,
+            Some(Err(_)) => return Answer::NotThere,
+            None => drop(engine.wait(LOOK_AGAIN)),
+        }
+    }
+}
+
+/// The name under which a process that has come back can be found.
+fn name_of_door(pmi: &Client, rank: Rank) -> Vec<u8> {
+    [b"ropewalk-door-", pmi.kvsname(), format!("-{rank}").as_bytes()].concat()
+}
+
+/// So long a rank is waited for that computes; then another one is asked too.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// After all have been asked, and nobody is there.
+const PAUSE: Duration = Duration::from_millis(200);
+const ROUNDS_MAX: u32 = 5;

@@ -1,0 +1,265 @@
+//! The door of a job: ranks that have come back knock here, and belong to it again from its next epoch on.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, mpsc},
+    time::{Duration, Instant},
+};
+
+use ropewalk_fabric::{Held, Identity, RegionHandle};
+use ropewalk_membership::{Departure, Handover, HandoverAction};
+use ropewalk_names::{Epoch, Incarnation, Rank};
+use ropewalk_rpc::{Call, CallOptions, Responder};
+
+use super::{
+    job::Shared,
+    outbox::LOSSES_MAX,
+    procedures::{Admission, Ready},
+    progress::ProgressThread,
+    roster::Card,
+};
+
+/// Those who knock, and the step to the next epoch.
+#[derive(Default)]
+pub(super) struct Door {
+    knocks: BTreeMap<Rank, (Card, Responder<Admission>)>,
+    /// This rank leaves the job, and so do the others.
+    is_closed: bool,
+    /// Members that are ready for an epoch which this rank has not entered.
+    ready: Vec<(Rank, Epoch, Responder<()>)>,
+    step: Option<Step>,
+    /// The last life of each rank that is known to be over.
+    departed: BTreeMap<Rank, Incarnation>,
+    /// Memory that agents have inherited during the step: some members may have entered already.
+    inherited: Vec<(Rank, Incarnation, Held, RegionHandle)>,
+}
+
+/// The step to the next epoch, for which this rank is ready.
+struct Step {
+    /// The state of this process in that epoch.
+    next: Arc<Shared>,
+    handover: Handover,
+    asked: Vec<(Rank, Call<()>)>,
+    /// Those who did not answer are asked again then.
+    unanswered: Vec<Rank>,
+    retry_at: Option<Instant>,
+    /// Hears when it is done.
+    done: mpsc::Sender<()>,
+}
+
+impl Door {
+    /// So long after a member was not reached it is asked again.
+    const RETRY: Duration = Duration::from_millis(20);
+    /// A member may be stopped for a while; one that is gone is noticed earlier.
+    const ANSWER_TIME: Duration = Duration::from_secs(24 * 3600);
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.step.as_ref().and_then(|step| step.retry_at)
+    }
+
+    fn note_departed(&mut self, rank: Rank, incarnation: Incarnation) {
+        let known = self.departed.entry(rank).or_insert(incarnation);
+        *known = incarnation.max(*known);
+    }
+
+    fn has_departed(&self, card: &Card) -> bool {
+        let departed = self.departed.get(&card.rank);
+        departed.is_some_and(|departed| *departed >= card.incarnation)
+    }
+}
+
+impl ProgressThread {
+    /// A rank that has come back asks for admission.
+    pub(super) fn hear_knock(&mut self, from: Identity, card: Card, responder: Responder<Admission>) {
+        let is_its_own = (card.rank, card.incarnation) == (from.rank, from.incarnation);
+        let is_rank = card.rank.0 < self.shared.size && card.rank != self.shared.rank;
+        if !is_its_own || !is_rank || self.council.is_some() {
+            return;
+        }
+        if self.door.is_closed {
+            return responder.answer(Ok(Admission::JobOver));
+        }
+        let roster = &self.shared.roster;
+        match roster.card(card.rank).map(|known| known.incarnation.cmp(&card.incarnation)) {
+            Some(std::cmp::Ordering::Equal) => {
+                responder.answer(Ok(Admission::Admitted(Box::new(roster.clone()))));
+            }
+            Some(std::cmp::Ordering::Greater) => {}
+            _ => {
+                self.shared.visitors().insert(card.rank, card.clone());
+                self.door.knocks.insert(card.rank, (card, responder));
+            }
+        }
+    }
+
+    /// A member is ready for an epoch.
+    pub(super) fn hear_ready(&mut self, from: Identity, epoch: Epoch, responder: Responder<()>) {
+        let roster = &self.shared.roster;
+        if epoch <= roster.epoch {
+            return responder.answer(Ok(()));
+        }
+        if epoch != roster.epoch.next() || roster.card(from.rank).is_none() {
+            return;
+        }
+        self.door.ready.push((from.rank, epoch, responder));
+        if let Some(step) = &mut self.door.step {
+            step.handover.handle_asked(from.rank);
+        }
+    }
+
+    /// Nobody is admitted any more: this rank leaves, as the others do.
+    pub(super) fn close_door(&mut self) {
+        self.door.is_closed = true;
+        for (_, responder) in std::mem::take(&mut self.door.knocks).into_values() {
+            responder.answer(Ok(Admission::JobOver));
+        }
+    }
+
+    /// The life of a rank is over, says the agent.
+    pub(super) fn hear_departure(&mut self, departure: Departure) {
+        let Departure {
+            rank, incarnation, ..
+        } = departure;
+        self.door.note_departed(rank, incarnation);
+        let is_visitor = |card: &Card| card.incarnation <= incarnation;
+        if self.shared.visitors().get(&rank).is_some_and(is_visitor) {
+            self.shared.visitors().remove(&rank);
+            self.door.knocks.remove(&rank);
+        }
+        let member = self.shared.roster.card(rank);
+        if member.is_none_or(|member| member.incarnation <= incarnation) {
+            self.handle_gone(rank);
+        }
+    }
+
+    /// The agent has inherited memory of a life of a rank.
+    pub(super) fn hear_inherited(
+        &mut self,
+        rank: Rank,
+        incarnation: Incarnation,
+        held: Held,
+        handle: RegionHandle,
+    ) {
+        let member = self.shared.roster.card(rank);
+        if member.is_some_and(|member| member.incarnation == incarnation) {
+            self.inherit(rank, &held, handle.clone());
+        }
+        if self.door.step.is_some() {
+            self.door.inherited.push((rank, incarnation, held, handle));
+        }
+    }
+
+    /// This rank is ready for the epoch of `next`.
+    pub(super) fn begin_step(&mut self, next: Arc<Shared>, done: mpsc::Sender<()>) {
+        let mut handover = Handover::new(self.shared.rank, next.roster.stayed());
+        self.peers.gone.iter().for_each(|rank| handover.handle_gone(*rank));
+        for (from, epoch, _) in &self.door.ready {
+            if *epoch == next.roster.epoch {
+                handover.handle_asked(*from);
+            }
+        }
+        self.door.step = Some(Step {
+            next,
+            handover,
+            asked: Vec::new(),
+            unanswered: Vec::new(),
+            retry_at: None,
+            done,
+        });
+    }
+
+    /// Another member is gone.
+    pub(super) fn step_without(&mut self, rank: Rank) {
+        if let Some(step) = &mut self.door.step {
+            step.handover.handle_gone(rank);
+        }
+    }
+
+    /// Goes on with the step to the next epoch.
+    pub(super) fn go_on_with_step(&mut self) {
+        let Some(step) = &mut self.door.step else { return };
+        let epoch = step.next.roster.epoch;
+        let now = Instant::now();
+        let unanswered = &mut step.unanswered;
+        let handover = &mut step.handover;
+        step.asked.retain_mut(|(rank, call)| match call.try_take() {
+            None => true,
+            Some(Ok(())) => {
+                handover.handle_answered();
+                false
+            }
+            Some(Err(_)) => {
+                unanswered.push(*rank);
+                false
+            }
+        });
+        if step.retry_at.is_none_or(|at| at <= now) {
+            step.retry_at = None;
+            for rank in std::mem::take(unanswered) {
+                handover.handle_unanswered(rank);
+            }
+        }
+        let mut has_entered = false;
+        while let Some(action) = step.handover.poll() {
+            match action {
+                HandoverAction::Ask(rank) => {
+                    let options = CallOptions {
+                        retries: LOSSES_MAX,
+                        ..CallOptions::new(Door::ANSWER_TIME)
+                    };
+                    let address = self.peers.addresses[rank.index()].as_ref();
+                    let call = address.map(|address| self.engine.call::<Ready>(address, &epoch, options));
+                    match call {
+                        Some(Ok(call)) => step.asked.push((rank, call)),
+                        Some(Err(_)) | None => step.unanswered.push(rank),
+                    }
+                }
+                HandoverAction::Enter => has_entered = true,
+                // All are answered after the step.
+                HandoverAction::Answer(_) => {}
+            }
+        }
+        if !step.unanswered.is_empty() && step.retry_at.is_none() {
+            step.retry_at = Some(now + Door::RETRY);
+        }
+        if has_entered && let Some(step) = self.door.step.take() {
+            self.enter(step);
+        }
+    }
+
+    /// From now on this rank is in the next epoch: nobody needs anything of the one before.
+    fn enter(&mut self, step: Step) {
+        let Step { next, done, .. } = step;
+        self.begin_epoch(next);
+        let epoch = self.shared.roster.epoch;
+        for (rank, incarnation, held, handle) in std::mem::take(&mut self.door.inherited) {
+            self.hear_inherited(rank, incarnation, held, handle);
+        }
+        let members = self.shared.roster.members();
+        let departed = members.iter().filter(|card| self.door.has_departed(card));
+        let gone: Vec<Rank> = departed.map(|card| card.rank).collect();
+        for rank in self.shared.roster.lost().into_iter().chain(gone) {
+            self.handle_gone(rank);
+        }
+        for (_, _, responder) in self.door.ready.extract_if(.., |(_, ready_for, _)| *ready_for <= epoch) {
+            responder.answer(Ok(()));
+        }
+        for (card, responder) in std::mem::take(&mut self.door.knocks).into_values() {
+            let from = Identity {
+                rank: card.rank,
+                incarnation: card.incarnation,
+                ..self.engine.identity()
+            };
+            self.hear_knock(from, card, responder);
+        }
+        // Whoever waits is told if the process ends here.
+        let _ = done.send(());
+    }
+}
+
+impl Shared {
+    /// The ranks that have come back, as far as this one has heard.
+    pub(super) fn visitors(&self) -> std::sync::MutexGuard<'_, BTreeMap<Rank, Card>> {
+        self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
