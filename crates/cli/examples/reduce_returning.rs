@@ -1,8 +1,9 @@
 //! Ranks that are killed come back, and take part again.
 //!
 //! Words: the number of steps, and who is killed when: `RANK.INCARNATION:STEP` before the call of that step, or after it
-//! with a `+` at the end. Each step is an allreduce of the ranks' bits. It ends when so many steps are done and all ranks
-//! are back, and each rank prints the bits of all steps.
+//! with a `+` at the end; or `random:SEED:MILLISECONDS:LIVES`: the first processes of each rank, so many of them, are
+//! killed at random moments within this time, but for one rank, or nobody might be left who has the state. Each step is an allreduce in which each rank has a hexadecimal digit of its own. It
+//! ends when so many steps are done and all ranks are back, and each rank prints the sums of all steps.
 
 use std::{env, error::Error, process, thread, time::Duration};
 
@@ -14,6 +15,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut words = env::args().skip(1);
     let steps: usize = words.next().ok_or("how many steps?")?.parse()?;
     let kills: Vec<String> = words.collect();
+    let life: u32 = env::var("ROPEWALK_INCARNATION").map_or(Ok(0), |life| life.parse())?;
+    if life > 0 {
+        die_at_random(&kills, life)?;
+    }
     let mut job = match Job::from_env() {
         Err(error @ BootstrapError::JobOver { .. }) => {
             println!("late: {error}");
@@ -21,7 +26,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         joined => joined?,
     };
-    let life = env::var("ROPEWALK_INCARNATION").unwrap_or_default();
+    if life == 0 {
+        // One that dies before all have joined would end the job.
+        job.world().barrier(&ReduceOptions::default())?.get()?;
+        die_at_random(&kills, life)?;
+    }
     let options = ReduceOptions {
         on_loss: OnLoss::Exclude,
         ..ReduceOptions::default()
@@ -48,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if due("") {
             kill_itself()?;
         }
-        let call = group.allreduce(vec![1_u64 << own.0], Sum, &options)?;
+        let call = group.allreduce(vec![1_u64 << (4 * own.0)], Sum, &options)?;
         if due("+") {
             kill_itself()?;
         }
@@ -61,7 +70,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         thread::sleep(Duration::from_millis(2));
     }
-    println!("{} of {size}: {}", size - missing.len() as u32, runs(&state[1..=state[0] as usize]));
+    let sums = &state[1..=state[0] as usize];
+    let is_exact = |sum: &u64| (0..16).all(|digit| sum >> (4 * digit) & 15 < 2);
+    assert!(sums.iter().all(is_exact), "something is counted twice");
+    println!("{} of {size}: {}", size - missing.len() as u32, runs(sums));
     job.finalize()?;
     Ok(())
 }
@@ -81,6 +93,31 @@ fn broadcast(
 ) -> Result<Vec<u64>, Box<dyn Error>> {
     let outcome = group.broadcast(state, root, options)?.get()?;
     outcome.value.ok_or_else(|| "all get the state".into())
+}
+
+/// Lets a process end at a random moment, if the words ask for that.
+fn die_at_random(words: &[String], life: u32) -> Result<(), Box<dyn Error>> {
+    let words = words.iter().find_map(|word| word.strip_prefix("random:"));
+    let Some(words) = words else { return Ok(()) };
+    let numbers = words.split(':').map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+    let [seed, within_ms, lives] = numbers[..] else {
+        return Err("random:SEED:MILLISECONDS:LIVES".into());
+    };
+    let rank: u64 = env::var("PMI_RANK")?.parse()?;
+    let size: u64 = env::var("PMI_SIZE")?.parse()?;
+    if u64::from(life) < lives && rank != seed % size {
+        let mut state = seed << 32 | rank << 16 | u64::from(life);
+        // SplitMix64.
+        state = state.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let moment = Duration::from_micros((state ^ state >> 31) % (1000 * within_ms));
+        thread::spawn(move || {
+            thread::sleep(moment);
+            let _ = kill_itself();
+        });
+    }
+    Ok(())
 }
 
 /// Ends this process as a crash of its host's memory would: nothing is said to anybody.

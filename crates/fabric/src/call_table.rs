@@ -170,10 +170,11 @@ impl CallTable {
         &self.view
     }
 
-    /// Says if all processes of the host have the table of all, and so those of all groups.
+    /// Says if all processes of the host have the table of all, and so those of all groups. Those whose rows are closed
+    /// need none.
     pub fn is_shared(&self) -> bool {
         let CallRows { memory, rows } = &self.processes;
-        memory.rows(*rows).all(row::Row::has_joined)
+        memory.rows(*rows).all(|row| row.has_joined() || row.is_closed())
     }
 
     /// Says that calls take longer than it takes to wake up: they wait for other hosts. Where there are more processes

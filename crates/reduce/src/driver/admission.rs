@@ -13,7 +13,7 @@ use ropewalk_rpc::{CallError, CallOptions, Engine};
 use super::{
     bootstrap::{BootstrapError, HostMark, has_tables, key_of_address},
     group::{Group, Protection, ReduceOptions},
-    job::{Job, Wish},
+    job::{Job, KEY_OF_END, Wish, fence_of_all},
     procedures::{Admission, Knock},
     reduction::ReduceError,
     roster::{Card, Roster},
@@ -204,8 +204,7 @@ pub(super) fn come_back(
                         return Ok(*roster);
                     }
                     Answer::JobOver => {
-                        // The others leave whether it fails or not.
-                        let _ = pmi.fence();
+                        fence_of_all(pmi)?;
                         pmi.finalize()?;
                         return Err(BootstrapError::JobOver { rank: card.rank });
                     }
@@ -213,6 +212,11 @@ pub(super) fn come_back(
                     Answer::Admitted(_) | Answer::NotThere => {}
                 }
             }
+        }
+        // Those who say so are there until all are: this is for when all have left.
+        if rounds_without_answer > 0 && pmi.get(KEY_OF_END)?.is_some() {
+            pmi.finalize()?;
+            return Err(BootstrapError::JobOver { rank: card.rank });
         }
         let end = Instant::now() + PAUSE;
         while Instant::now() < end {

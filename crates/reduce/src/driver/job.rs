@@ -8,8 +8,8 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
-    thread::JoinHandle,
-    time::Duration,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use bytemuck::Pod;
@@ -148,7 +148,7 @@ impl Job {
         let descriptor = descriptor.map_err(BootstrapError::Thread)?;
         let link = shared.link.clone();
         let progress = ProgressThread::new(Arc::clone(&shared), engine, joined.arrivals);
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("ropewalk-progress".into())
             .spawn(move || {
                 let engine = descriptor.as_fd();
@@ -254,7 +254,7 @@ impl Job {
             Some(_) => {
                 self.shared.wish(Wish::CloseDoor);
                 pmi.set_timeout(patience);
-                pmi.fence().map_err(LeaveError::from)
+                self.leave_by_fence(&pmi).map_err(LeaveError::from)
             }
             // A process manager that is not ours may wait for ever for a rank that is gone.
             None => {
@@ -264,6 +264,15 @@ impl Job {
         };
         self.stop();
         left.and(pmi.finalize().map_err(LeaveError::from))
+    }
+
+    fn leave_by_fence(&self, pmi: &Client) -> Result<(), ClientError> {
+        let roster = &self.shared.roster;
+        // One that is lost later would otherwise come back to nobody, and take the others for lost.
+        if self.shared.rank == roster.seat() || roster.epoch.0 > 0 {
+            pmi.put(KEY_OF_END, "1")?;
+        }
+        fence_of_all(pmi)
     }
 
     /// Waits until all ranks that live want to leave.
@@ -387,6 +396,18 @@ impl Shared {
     }
 }
 
+/// Waits until all ranks are here that live, or have come back and hear that the job is over.
+pub(super) fn fence_of_all(pmi: &Client) -> Result<(), ClientError> {
+    let end = Instant::now() + RETURN_PATIENCE;
+    loop {
+        match pmi.fence() {
+            // A rank is gone that is being started again.
+            Err(ClientError::Refused { .. }) if Instant::now() < end => thread::sleep(FENCE_AGAIN),
+            fenced => return fenced,
+        }
+    }
+}
+
 /// The reason for which a job was not left together with all others.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -405,6 +426,12 @@ pub enum LeaveError {
 /// So many wishes may wait for the progress thread, which takes all of them in each of its rounds; a call beyond waits
 /// for the next round. No program gets that far between two rounds unless one takes long, as by a slow operation.
 const WISHES_MAX: usize = 1024;
+/// Under this key it is said that all ranks that live have done their work.
+pub(super) const KEY_OF_END: &str = "ropewalk-over";
+/// A rank is started again after ten seconds at most, unless the job ends, and joins within as long.
+const RETURN_PATIENCE: Duration = Duration::from_secs(30);
+/// So long after a fence that failed it is tried again.
+const FENCE_AGAIN: Duration = Duration::from_millis(50);
 /// How long to wait for the other ranks to want to leave. The agent sees those that die; this is for a process
 /// manager that does not.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(24 * 3600);
