@@ -7,7 +7,7 @@
 
 use std::{env, error::Error, process, thread, time::Duration};
 
-use ropewalk_reduce::{BootstrapError, Job, OnLoss, Rank, ReduceOptions, Sum};
+use ropewalk_reduce::{BootstrapError, Job, OnLoss, ReduceOptions, Sum};
 
 const STEPS_MAX: usize = 1000;
 
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let done = state[0];
             group = job.world().without(&job.lost())?;
             missing = job.lost();
-            state = broadcast(&group, state, job.state_holder(), &options)?;
+            state = job.share_state(state)?;
             assert!(admitted.contains(&own) || state[0] == done, "{own}: {} steps, not {done}", state[0]);
         }
         let step = state[0] as usize;
@@ -83,16 +83,6 @@ fn runs(sums: &[u64]) -> String {
     let runs = sums.chunk_by(|one, next| one == next);
     let told: Vec<String> = runs.map(|run| format!("{:x}*{}", run[0], run.len())).collect();
     told.join(" ")
-}
-
-fn broadcast(
-    group: &ropewalk_reduce::Group,
-    state: Vec<u64>,
-    root: Rank,
-    options: &ReduceOptions,
-) -> Result<Vec<u64>, Box<dyn Error>> {
-    let outcome = group.broadcast(state, root, options)?.get()?;
-    outcome.value.ok_or_else(|| "all get the state".into())
 }
 
 /// Lets a process end at a random moment, if the words ask for that.

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytemuck::Pod;
 use ropewalk_fabric::{Address, CallTable};
 use ropewalk_names::Rank;
 use ropewalk_pmi_client::{Client, ClientError};
@@ -18,7 +19,7 @@ use super::{
     reduction::ReduceError,
     roster::{Card, Roster},
 };
-use crate::{operation::Max, signature::OnLoss};
+use crate::{operation::Max, outcome::ReductionError, signature::OnLoss};
 
 impl Job {
     /// Takes in the ranks that were lost and have come back, and returns who they are: none, most of the time, and then
@@ -29,9 +30,8 @@ impl Job {
     /// after the same step of a loop, say. When all have ended their calls, the job begins a new epoch: groups that
     /// were made before cannot be used any more, [`world`](Self::world) has the ranks that came back again, and
     /// [`lost`](Self::lost) names those that did not. A rank that was admitted knows nothing of what the others have
-    /// computed: [`state_holder`](Self::state_holder) is a rank from which it can have that, by a broadcast, say, which
-    /// all make then. Its own first call of this returns at once, and the same as that of the others by which it was
-    /// admitted: so one loop is right for all ranks.
+    /// computed: they tell it by [`share_state`](Self::share_state). Its own first call of this returns at once, and the
+    /// same as that of the others by which it was admitted: so one loop is right for all ranks.
     ///
     /// Under another process manager nobody comes back.
     ///
@@ -48,8 +48,7 @@ impl Job {
     /// let mut state = vec![0.0, 0.0];
     /// loop {
     ///     if !job.admit()?.is_empty() {
-    ///         let told = job.world().broadcast(state, job.state_holder(), &options)?;
-    ///         state = told.get()?.value.ok_or("all get the state")?;
+    ///         state = job.share_state(state)?;
     ///     }
     ///     if state[0] == 10.0 {
     ///         break;
@@ -111,11 +110,26 @@ impl Job {
         card.is_some_and(|card| card.incarnation.0 > 0)
     }
 
-    /// The lowest rank that was there before the last ranks were [admitted](Self::admit): it has what these need to go
-    /// on. All ranks get the same; before anybody was admitted it is rank 0.
-    pub fn state_holder(&self) -> Rank {
-        let stayed = self.shared().roster.stayed().next();
-        stayed.unwrap_or(Rank(0))
+    /// Tells the ranks that were [admitted](Self::admit) last what the others have: all ranks that are in the job call
+    /// this, and get the state of those that were there before, which have to have the same, of the same length.
+    ///
+    /// It is a broadcast, which begins again from another rank if the one that has it is lost.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Group::broadcast); [`ContributionLost`](ReductionError::ContributionLost) if none is left that
+    /// was there before.
+    pub fn share_state<T: Pod + Send + Sync>(&self, state: Vec<T>) -> Result<Vec<T>, ReduceError> {
+        let group = self.world().without(&self.lost())?;
+        let mut holders = self.shared().roster.stayed();
+        let mut holder = holders.next().unwrap_or(Rank(0));
+        loop {
+            let outcome = group.broadcast(state.clone(), holder, &options())?.get();
+            let next = holders.next();
+            holder = match (outcome, next) {
+                (Err(ReduceError::Reduction(ReductionError::ContributionLost { .. })), Some(next)) => next,
+                (outcome, _) => return Ok(outcome?.value.unwrap_or(state)),
+            };
+        }
     }
 
     /// The ranks that were lost when ranks were [admitted](Self::admit) last and had not come back, ascending. All ranks
