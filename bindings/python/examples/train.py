@@ -1,9 +1,10 @@
-"""Trains a network on the data of all ranks, and goes on when one is killed.
+"""Trains a network on the data of all ranks, goes on when one is killed, and takes it in again when it comes back.
 
-    ropewalk run -n 4 --on-failure continue python train.py [VICTIM]
+    ropewalk run -n 4 --on-failure respawn python train.py [VICTIM]
 
 Each step averages the gradients of the ranks that live, so that all have the same weights, bit by bit. The victim is
-killed in the middle, before its call: nobody has its gradient of that step.
+killed before its call: nobody has its gradient of that step. Its new process gets the weights of the others. With
+`--on-failure continue` there is none, and the others train without it.
 """
 
 import os
@@ -13,8 +14,10 @@ import sys
 import numpy as np
 import ropewalk
 
-STEPS, BATCH, HIDDEN, RATE = 400, 32, 16, 0.1
+STEPS, BATCH, HIDDEN, RATE = 4000, 32, 16, 0.1
 SHAPES = [(2, HIDDEN), (HIDDEN,), (HIDDEN, 1), (1,)]
+# This process replaces no other one.
+IS_FIRST = os.environ.get("ROPEWALK_INCARNATION", "0") == "0"
 SIZES = [int(np.prod(shape)) for shape in SHAPES]
 
 
@@ -43,18 +46,23 @@ def loss_and_gradient(weights: np.ndarray, points: np.ndarray, targets: np.ndarr
 victim = int(sys.argv[1]) if len(sys.argv) > 1 else None
 with ropewalk.Job() as job:
     weights = np.random.default_rng(0).normal(0, 0.5, sum(SIZES))
-    losses = []
+    losses: list[float] = []
     group: ropewalk.Group = job
-    for step in range(STEPS):
+    step = 0
+    while step < STEPS:
+        if job.admit():
+            group = job.without(job.lost)
+            step, weights, losses = job.share_state((step, weights, losses))
         loss, gradient = loss_and_gradient(weights, *batch(job.rank, step))
-        if job.rank == victim and step == STEPS // 2:
+        if job.rank == victim and step == STEPS // 10 and IS_FIRST:
             os.kill(os.getpid(), signal.SIGKILL)
         total, receipt, _ = group.allreduce(np.append(gradient, loss), on_loss="exclude")
         mean = total / receipt.contributions
         if receipt.excluded:
             group = group.without(receipt.excluded)
         weights -= RATE * mean[:-1]
-        losses.append(mean[-1])
+        losses.append(float(mean[-1]))
+        step += 1
     everyone = group.allgather(weights, on_loss="exclude")
     living = [rank for rank in group.ranks if rank not in everyone.receipt.excluded]
     kept = [row for rank, row in zip(group.ranks, everyone.value) if rank in living]

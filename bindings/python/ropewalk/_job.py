@@ -13,13 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Literal, Union
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 from ropewalk._group import Group
-from ropewalk.errors import JobError
+from ropewalk.errors import JobError, LostError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+T = TypeVar("T")
 
 
 class Job(Group):
@@ -54,6 +57,49 @@ class Job(Group):
     def size(self) -> int:
         """The number of processes that the job was started with."""
         return self._job.size
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """The ranks that were lost when ranks were admitted last and had not come back. All ranks see the same."""
+        return tuple(self._job.lost_and_stayed()[0])
+
+    def admit(self) -> tuple[int, ...]:
+        """Takes in the ranks that were lost and have come back, and returns who they are: none, most of the time.
+
+            while step < steps:
+                if job.admit():
+                    step, weights = job.share_state((step, weights))
+                ...
+
+        With ``on_failure="respawn"`` a rank that fails is started again; its ``Job()`` waits until the others call this.
+        All ranks that live call it at the same place between their other calls, when none is under way. If nobody has
+        come back it costs as much as a short ``allreduce``. Otherwise groups made before raise
+        :exc:`~ropewalk.errors.JobEndedError` from then on, and the job has the ranks that came back. What these do not
+        know they get by :meth:`share_state`. The first call of a rank that came back returns what that of the others
+        did, so that one loop is right for all.
+        """
+        admitted = tuple(self._job.admit())
+        if admitted:
+            super().__init__(self._job.world())
+        return admitted
+
+    def share_state(self, value: T) -> T:
+        """Gives the ranks that were admitted last the object of those that were there before. All ranks call.
+
+        Pickle carries it; the ranks must trust each other. It begins again from another rank if the one that has the
+        object is lost. Ranks that were there before keep their own object.
+        """
+        lost, stayed = self._job.lost_and_stayed()
+        group: Group = self.without(lost) if lost else self
+        for holder in stayed[:-1]:
+            try:
+                return self._keep_or_take(group.broadcast_object(value, holder, on_loss="exclude"), value, stayed)
+            except LostError:
+                pass
+        return self._keep_or_take(group.broadcast_object(value, stayed[-1], on_loss="exclude"), value, stayed)
+
+    def _keep_or_take(self, told: T, own: T, stayed: Sequence[int]) -> T:
+        return own if self.rank in stayed else told
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Tells whoever watches the job how far a part of the work is."""

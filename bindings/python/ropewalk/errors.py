@@ -8,13 +8,14 @@ the name of this host if the error is about it. They are ``None`` and empty wher
 from __future__ import annotations
 
 import builtins
-from typing import Sequence
+from typing import Any, Sequence
 
 __all__ = [
     "Error",
     "FencedError",
     "JobEndedError",
     "JobError",
+    "JobOver",
     "LostError",
     "MismatchError",
     "OperationError",
@@ -48,6 +49,20 @@ class JobError(Error):
     """The job could not be joined, was not left together with all others, or did not succeed."""
 
 
+class JobOver(SystemExit):
+    """This process replaces one that failed, and the others have done their work: nothing is left to do.
+
+    If nobody catches it, it ends the process with exit code 0.
+    """
+
+    #: One sentence.
+    message: str
+
+    def __init__(self, message: str, **_: Any) -> None:
+        super().__init__(0)
+        self.message = message
+
+
 class ReduceError(Error):
     """A collective call ended without a result."""
 
@@ -73,7 +88,7 @@ class TimeoutError(ReduceError, builtins.TimeoutError):
 
 
 class JobEndedError(ReduceError):
-    """The job has ended on this rank."""
+    """The job has ended on this rank, or the group was made before ranks were admitted."""
 
 
 class ResourceError(ReduceError):

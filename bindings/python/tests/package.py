@@ -18,7 +18,7 @@ import unittest
 import uuid
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy
@@ -30,12 +30,14 @@ HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
 
 
-def run(script: Path, *arguments: str, n: int = 4) -> ropewalk.Verdict:
+def run(
+    script: Path, *arguments: str, n: int = 4, on_failure: Literal["continue", "respawn"] = "continue"
+) -> ropewalk.Verdict:
     """Runs 4 ranks of a script, which go on when one is lost."""
     return ropewalk.run(
         [sys.executable, script, *arguments],
         n=n,
-        on_failure="continue",
+        on_failure=on_failure,
         options=["--timeout", "60"],
         capture_output=True,
     )
@@ -91,11 +93,13 @@ class Package(unittest.TestCase):
         self.assertEqual(len(verdict.losses), 1)
 
     def test_training(self) -> None:
-        """Training goes on with 3 ranks, also without the first one, and learns."""
-        for victim in ["2", "0"]:
-            verdict = run(EXAMPLES / "train.py", victim).check()
+        """Training learns, goes on without a rank that was killed, also the first one, and takes it in again."""
+        cases: list[tuple[Literal["continue", "respawn"], str, int]]
+        cases = [("respawn", "2", 4), ("respawn", "0", 4), ("continue", "0", 3)]
+        for policy, victim, left in cases:
+            verdict = run(EXAMPLES / "train.py", victim, on_failure=policy).check()
             assert verdict.output is not None
-            self.assertTrue(verdict.output.endswith("; 3 of 4 ranks at the end\n"), verdict)
+            self.assertTrue(verdict.output.endswith(f"; {left} of 4 ranks at the end\n"), verdict)
             before, after = verdict.output.removeprefix("loss ").split(";")[0].split(" -> ")
             self.assertLess(float(after), float(before) / 4)
 

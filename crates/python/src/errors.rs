@@ -40,7 +40,11 @@ pub(crate) fn of_call(py: Python<'_>, error: &ReduceError) -> PyErr {
 
 /// The exception of a job that was not joined.
 pub(crate) fn of_bootstrap(py: Python<'_>, error: &BootstrapError) -> PyErr {
-    exception(py, error, class("JobError"))
+    let class_name = match error {
+        BootstrapError::JobOver { .. } => "JobOver",
+        _ => "JobError",
+    };
+    exception(py, error, class(class_name))
 }
 
 /// The exception of a job that was not left together with all others.

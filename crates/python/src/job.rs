@@ -86,6 +86,24 @@ impl Job {
         Ok(Group::new(world, Arc::clone(&self.shared)))
     }
 
+    /// Takes in the ranks that have come back, and returns them.
+    fn admit(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        let admitted = py.detach(|| {
+            let mut job = self.shared.job.write().unwrap_or_else(PoisonError::into_inner);
+            job.as_mut().ok_or(ReduceError::JobEnded)?.admit()
+        });
+        let admitted = admitted.map_err(|error| errors::of_call(py, &error))?;
+        Ok(admitted.into_iter().map(|rank| rank.0).collect())
+    }
+
+    /// The ranks that were lost when ranks were admitted last, and those that were there before, ascending.
+    fn lost_and_stayed(&self) -> (Vec<u32>, Vec<u32>) {
+        let job = self.shared.job.read().unwrap_or_else(PoisonError::into_inner);
+        let numbers = |ranks: Vec<Rank>| ranks.into_iter().map(|rank| rank.0).collect();
+        job.as_ref()
+            .map_or_else(Default::default, |job| (numbers(job.lost()), numbers(job.stayed())))
+    }
+
     /// Tells whoever watches the job how far a part of the work is.
     fn progress(&self, label: &str, done: u64, total: u64) {
         let job = self.shared.job.read().unwrap_or_else(PoisonError::into_inner);

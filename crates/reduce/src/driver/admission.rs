@@ -132,6 +132,12 @@ impl Job {
         }
     }
 
+    /// The ranks that were there before ranks were [admitted](Self::admit) last, ascending: they have what was computed.
+    /// All ranks get the same.
+    pub fn stayed(&self) -> Vec<Rank> {
+        self.shared().roster.stayed().collect()
+    }
+
     /// The ranks that were lost when ranks were [admitted](Self::admit) last and had not come back, ascending. All ranks
     /// get the same.
     pub fn lost(&self) -> Vec<Rank> {
