@@ -91,15 +91,15 @@ class Job(Group):
         """
         lost, stayed = self._job.lost_and_stayed()
         group: Group = self.without(lost) if lost else self
-        for holder in stayed[:-1]:
+        for holder in stayed:
             try:
-                return self._keep_or_take(group.broadcast_object(value, holder, on_loss="exclude"), value, stayed)
+                told: T = group.broadcast_object(value, holder, on_loss="exclude")
             except LostError:
-                pass
-        return self._keep_or_take(group.broadcast_object(value, stayed[-1], on_loss="exclude"), value, stayed)
-
-    def _keep_or_take(self, told: T, own: T, stayed: Sequence[int]) -> T:
-        return own if self.rank in stayed else told
+                if holder == stayed[-1]:
+                    raise
+            else:
+                return value if self.rank in stayed else told
+        return value
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Tells whoever watches the job how far a part of the work is."""
