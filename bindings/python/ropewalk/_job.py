@@ -63,6 +63,11 @@ class Job(Group):
         """The ranks that were lost when ranks were admitted last and had not come back. All ranks see the same."""
         return tuple(self._job.lost_and_stayed()[0])
 
+    @property
+    def has_come_back(self) -> bool:
+        """True if this process replaces an earlier one of its rank."""
+        return self._job.has_come_back
+
     def admit(self) -> tuple[int, ...]:
         """Takes in the ranks that were lost and have come back, and returns who they are: none, most of the time.
 
@@ -76,7 +81,8 @@ class Job(Group):
         come back it costs as much as a short ``allreduce``. Otherwise groups made before raise
         :exc:`~ropewalk.errors.JobEndedError` from then on, and the job has the ranks that came back. What these do not
         know they get by :meth:`share_state`. The first call of a rank that came back returns what that of the others
-        did, so that one loop is right for all.
+        did, so that one loop is right for all. Before that it makes no other call: what all do before the loop, such as
+        a barrier, is for ranks that have not :attr:`come back <has_come_back>`.
         """
         admitted = tuple(self._job.admit())
         if admitted:

@@ -170,11 +170,15 @@ impl CallTable {
         &self.view
     }
 
-    /// Says if all processes of the host have the table of all, and so those of all groups. Those whose rows are closed
-    /// need none.
+    /// Counts a process that is lost as one that has the table of all.
+    pub fn count_as_joined(&self, row: usize) {
+        self.processes.memory.row(row).join();
+    }
+
+    /// Says if all processes of the host have the table of all, and so those of all groups.
     pub fn is_shared(&self) -> bool {
         let CallRows { memory, rows } = &self.processes;
-        memory.rows(*rows).all(|row| row.has_joined() || row.is_closed())
+        memory.rows(*rows).all(row::Row::has_joined)
     }
 
     /// Says that calls take longer than it takes to wake up: they wait for other hosts. Where there are more processes

@@ -8,8 +8,8 @@ use ropewalk_names::Rank;
 ///
 /// A member is ready when it wants nothing more of the others in the old epoch; they may still want something of it.
 /// So it enters the next one when it knows that all members are ready or gone. It asks the lowest member that lives,
-/// which enters when all have asked, and then answers. If that one is lost the next lowest takes its place, and asks
-/// those that have not asked it: they may have entered already.
+/// which enters when all have asked. If that one is lost the next lowest takes its place, and asks those that have not
+/// asked it: they may have entered already. Who has entered answers all that have asked, and all that ask later.
 ///
 /// It does no I/O and keeps no time: events go in, actions come out.
 ///
@@ -22,7 +22,6 @@ use ropewalk_names::Rank;
 /// assert_eq!(handover.poll(), Some(HandoverAction::Ask(Rank(2))));
 /// handover.handle_asked(Rank(2));
 /// assert_eq!(handover.poll(), Some(HandoverAction::Enter));
-/// assert_eq!(handover.poll(), Some(HandoverAction::Answer(Rank(2))));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Handover {
@@ -33,8 +32,6 @@ pub struct Handover {
     ready: BTreeSet<Rank>,
     /// Those that this one has asked, and that have not answered.
     asked: BTreeSet<Rank>,
-    /// Those that have asked this one.
-    waiting: BTreeSet<Rank>,
     has_entered: bool,
     actions: VecDeque<HandoverAction>,
 }
@@ -46,8 +43,6 @@ pub enum HandoverAction {
     Ask(Rank),
     /// This member enters the epoch.
     Enter,
-    /// Answer this member, which has asked.
-    Answer(Rank),
 }
 
 impl Handover {
@@ -58,7 +53,6 @@ impl Handover {
             others: members.into_iter().filter(|rank| *rank != own).collect(),
             ready: BTreeSet::new(),
             asked: BTreeSet::new(),
-            waiting: BTreeSet::new(),
             has_entered: false,
             actions: VecDeque::new(),
         };
@@ -69,7 +63,6 @@ impl Handover {
     /// Another member asks: it is ready.
     pub fn handle_asked(&mut self, by: Rank) {
         self.ready.insert(by);
-        self.waiting.insert(by);
         self.go_on();
     }
 
@@ -90,6 +83,13 @@ impl Handover {
         self.go_on();
     }
 
+    /// The members of which this one waits to hear: that they are ready, or that they have entered.
+    pub fn awaited(&self) -> impl Iterator<Item = Rank> {
+        let first = self.others.first().filter(|first| **first < self.own);
+        let unready = self.others.difference(&self.ready).filter(move |_| first.is_none());
+        first.into_iter().chain(unready).copied()
+    }
+
     /// The next thing to do.
     pub fn poll(&mut self) -> Option<HandoverAction> {
         self.actions.pop_front()
@@ -97,7 +97,7 @@ impl Handover {
 
     fn go_on(&mut self) {
         if self.has_entered {
-            return self.answer();
+            return;
         }
         if self.others.is_subset(&self.ready) {
             return self.enter();
@@ -119,12 +119,6 @@ impl Handover {
         if !std::mem::replace(&mut self.has_entered, true) {
             self.actions.push_back(HandoverAction::Enter);
         }
-        self.answer();
-    }
-
-    fn answer(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
-        self.actions.extend(waiting.map(HandoverAction::Answer));
     }
 }
 
@@ -148,8 +142,8 @@ mod tests {
     struct World {
         living: BTreeMap<Rank, Option<Handover>>,
         entered: BTreeSet<Rank>,
-        /// Questions that came before their receiver was ready, which keeps them.
-        early: Vec<(Rank, Rank)>,
+        /// Questions whose receivers have not entered.
+        open: Vec<(Rank, Rank)>,
         messages: Vec<Message>,
         members: Vec<Rank>,
     }
@@ -160,7 +154,7 @@ mod tests {
             Self {
                 living: members.iter().map(|rank| (*rank, None)).collect(),
                 entered: BTreeSet::new(),
-                early: Vec::new(),
+                open: Vec::new(),
                 messages: Vec::new(),
                 members,
             }
@@ -169,9 +163,8 @@ mod tests {
         fn become_ready(&mut self, rank: Rank, gone: &BTreeSet<Rank>) {
             let mut handover = Handover::new(rank, self.members.iter().copied());
             gone.iter().for_each(|gone| handover.handle_gone(*gone));
-            for (from, to) in self.early.extract_if(.., |(_, to)| *to == rank) {
-                assert_eq!(to, rank);
-                handover.handle_asked(from);
+            for (from, _) in self.open.iter().filter(|(_, to)| *to == rank) {
+                handover.handle_asked(*from);
             }
             self.living.insert(rank, Some(handover));
             self.act(rank);
@@ -185,11 +178,13 @@ mod tests {
             for action in actions {
                 match action {
                     HandoverAction::Ask(to) => self.messages.push(Message::Question { from: rank, to }),
-                    HandoverAction::Answer(to) => self.messages.push(Message::Answer { to }),
                     HandoverAction::Enter => {
                         let unready = self.living.iter().find(|(_, handover)| handover.is_none());
                         assert!(unready.is_none(), "{rank} enters before {unready:?} is ready");
                         assert!(self.entered.insert(rank), "{rank} enters twice");
+                        let answered = self.open.extract_if(.., |(_, to)| *to == rank);
+                        let answers = answered.map(|(to, _)| Message::Answer { to });
+                        self.messages.extend(answers);
                     }
                 }
             }
@@ -200,8 +195,10 @@ mod tests {
                 Message::Question { from, to } => match self.living.get_mut(&to) {
                     // A member that is gone answers nothing, and who asked hears that it is gone.
                     None => {}
-                    Some(None) => self.early.push((from, to)),
+                    _ if self.entered.contains(&to) => self.messages.push(Message::Answer { to: from }),
+                    Some(None) => self.open.push((from, to)),
                     Some(Some(handover)) => {
+                        self.open.push((from, to));
                         handover.handle_asked(from);
                         self.act(to);
                     }

@@ -80,8 +80,7 @@ impl Job {
 
     /// The group of all ranks.
     fn world(&self, py: Python<'_>) -> PyResult<Group> {
-        let job = self.shared.job.read().unwrap_or_else(PoisonError::into_inner);
-        let world = job.as_ref().map(ropewalk_reduce::Job::world);
+        let world = self.read(py, ropewalk_reduce::Job::world);
         let world = world.ok_or_else(|| errors::of_call(py, &ReduceError::JobEnded))?;
         Ok(Group::new(world, Arc::clone(&self.shared)))
     }
@@ -97,19 +96,21 @@ impl Job {
     }
 
     /// The ranks that were lost when ranks were admitted last, and those that were there before, ascending.
-    fn lost_and_stayed(&self) -> (Vec<u32>, Vec<u32>) {
-        let job = self.shared.job.read().unwrap_or_else(PoisonError::into_inner);
+    fn lost_and_stayed(&self, py: Python<'_>) -> (Vec<u32>, Vec<u32>) {
         let numbers = |ranks: Vec<Rank>| ranks.into_iter().map(|rank| rank.0).collect();
-        job.as_ref()
-            .map_or_else(Default::default, |job| (numbers(job.lost()), numbers(job.stayed())))
+        let told = self.read(py, |job| (numbers(job.lost()), numbers(job.stayed())));
+        told.unwrap_or_default()
+    }
+
+    /// Says if this process replaces an earlier one of its rank.
+    #[getter]
+    fn has_come_back(&self, py: Python<'_>) -> bool {
+        self.read(py, ropewalk_reduce::Job::has_come_back).unwrap_or_default()
     }
 
     /// Tells whoever watches the job how far a part of the work is.
-    fn progress(&self, label: &str, done: u64, total: u64) {
-        let job = self.shared.job.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(job) = &*job {
-            job.progress(label, done, total);
-        }
+    fn progress(&self, py: Python<'_>, label: &str, done: u64, total: u64) {
+        self.read(py, |job| job.progress(label, done, total));
     }
 
     /// Leaves the job after all other ranks that live want to leave too.
@@ -122,6 +123,14 @@ impl Job {
     /// Leaves the job at once: this rank counts as lost when its process is gone.
     fn abandon(&self, py: Python<'_>) {
         py.detach(|| drop(self.shared.take()));
+    }
+}
+
+impl Job {
+    /// Asks the job, unless it has been left. Another thread may wait for all ranks in it, and Python goes on meanwhile.
+    fn read<R: Send>(&self, py: Python<'_>, ask: impl Fn(&ropewalk_reduce::Job) -> R + Sync) -> Option<R> {
+        let job = &self.shared.job;
+        py.detach(|| job.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(&ask))
     }
 }
 

@@ -106,10 +106,6 @@ impl<W: Word> Row<W> {
         self.joined.store(1, Ordering::SeqCst);
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.posted.load(Ordering::SeqCst) & CLOSED != 0
-    }
-
     pub(super) fn has_joined(&self) -> bool {
         self.joined.load(Ordering::SeqCst) != 0
     }

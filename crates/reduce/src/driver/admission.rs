@@ -14,7 +14,7 @@ use ropewalk_rpc::{CallError, CallOptions, Engine};
 use super::{
     bootstrap::{BootstrapError, HostMark, has_tables, key_of_address},
     group::{Group, Protection, ReduceOptions},
-    job::{Job, KEY_OF_END, Wish, fence_of_all},
+    job::{Job, KEY_OF_END, LEAVE_PATIENCE, Wish, fence_of_all},
     procedures::{Admission, Knock},
     reduction::ReduceError,
     roster::{Card, Roster},
@@ -27,16 +27,19 @@ impl Job {
     ///
     /// Under `ropewalk run --on-failure respawn` a rank that fails is started again; its [`from_env`](Self::from_env)
     /// waits until the others call this. All ranks that live call it, at the same place between their other calls:
-    /// after the same step of a loop, say. When all have ended their calls, the job begins a new epoch: groups that
-    /// were made before cannot be used any more, [`world`](Self::world) has the ranks that came back again, and
+    /// after the same step of a loop, say. If somebody has come back it waits for the end of all calls under way, and
+    /// the job begins a new epoch: groups that were made before cannot be used any more, [`world`](Self::world) has the ranks that came back again, and
     /// [`lost`](Self::lost) names those that did not. A rank that was admitted knows nothing of what the others have
     /// computed: they tell it by [`share_state`](Self::share_state). Its own first call of this returns at once, and the
-    /// same as that of the others by which it was admitted: so one loop is right for all ranks.
+    /// same as that of the others by which it was admitted: so one loop is right for all ranks. Before that it makes no
+    /// other call: a broadcast or a barrier before the loop is for ranks that
+    /// [have not come back](Self::has_come_back).
     ///
     /// Under another process manager nobody comes back.
     ///
     /// # Errors
-    /// As an allreduce of all ranks. The members are then as they were.
+    /// As an allreduce of all ranks. If it is [`Fenced`](ReductionError::Fenced), or about this host alone, this process
+    /// has to end; else the members are as they were.
     ///
     /// # Examples
     /// ```
@@ -68,29 +71,37 @@ impl Job {
         if shared.link.is_none() || shared.size == 1 {
             return Ok(Vec::new());
         }
-        let world = self.world();
         let visitors: Vec<Card> = shared.visitors().values().cloned().collect();
         let knocking = vec![u64::from(!visitors.is_empty())];
-        let knocking = world.allreduce(knocking, Max, &options())?.get()?.value;
-        if knocking.is_none_or(|knocking| knocking == [0]) {
+        let living = self.living()?;
+        let knocking = living.allreduce(knocking, Max, &options())?.get()?;
+        // All get the same receipt, and so go on as the same group.
+        *living = living.without(&knocking.receipt.excluded)?;
+        if knocking.value.is_none_or(|knocking| knocking == [0]) {
             return Ok(Vec::new());
         }
+        let living = living.clone();
         let own = shared.roster.card(shared.rank).cloned();
-        let cards = own.into_iter().chain(visitors).collect::<Vec<Card>>();
-        let (all, mut lost) = exchange(&world, &cards)?;
+        let cards = own.iter().cloned().chain(visitors).collect::<Vec<Card>>();
+        let (all, mut lost) = exchange(&living, &cards)?;
+        lost.extend(knocking.receipt.excluded);
         let cards: Vec<Card> = all.into_iter().flatten().collect();
         let draft = shared.roster.next(cards.clone(), Vec::new(), &lost);
         let made = make_table(shared.rank, &draft);
         let place = made.as_ref().map(|table| table.place().to_string());
         let host = shared.roster.hosts.get(shared.rank.index());
         let place: Vec<(HostMark, String)> = host.copied().zip(place).into_iter().collect();
-        let (tables, lost_now) = exchange(&world, &place)?;
+        let (tables, lost_now) = exchange(&living, &place)?;
         lost.extend(lost_now);
         let tables = tables.into_iter().flatten().collect();
         let roster = shared.roster.next(cards, tables, &lost);
         let admitted = roster.admitted.clone();
         if admitted.is_empty() {
             return Ok(admitted);
+        }
+        if roster.card(shared.rank) != own.as_ref() {
+            let (rank, incarnation) = (shared.rank, own.map(|own| own.incarnation).unwrap_or_default());
+            return Err(ReductionError::Fenced { rank, incarnation }.into());
         }
         let table = made.or_else(|| roster.open_table(shared.rank));
         let next = Arc::new(shared.in_epoch(roster, table));
@@ -104,30 +115,37 @@ impl Job {
         Ok(admitted)
     }
 
-    /// Says if this process replaces one of its rank that failed.
+    /// Says if this process replaces an earlier one of its rank.
     pub fn has_come_back(&self) -> bool {
-        let card = self.shared().roster.card(self.rank());
-        card.is_some_and(|card| card.incarnation.0 > 0)
+        self.incarnation().0 > 0
     }
 
-    /// Tells the ranks that were [admitted](Self::admit) last what the others have: all ranks that are in the job call
-    /// this, and get the state of those that were there before, which have to have the same, of the same length.
+    /// Tells the ranks that were [admitted](Self::admit) last what the others have. All members call this. Ranks that
+    /// were there before get their own state back; the others get that, whatever they give and however long it is.
     ///
-    /// It is a broadcast, which begins again from another rank if the one that has it is lost.
+    /// It is a broadcast of one of them. If that one is lost, another one takes its place.
     ///
     /// # Errors
     /// As [`broadcast`](Group::broadcast); [`ContributionLost`](ReductionError::ContributionLost) if none is left that
     /// was there before.
     pub fn share_state<T: Pod + Send + Sync>(&self, state: Vec<T>) -> Result<Vec<T>, ReduceError> {
         let group = self.world().without(&self.lost())?;
-        let mut holders = self.shared().roster.stayed();
-        let mut holder = holders.next().unwrap_or(Rank(0));
+        let stayed = self.stayed();
+        let has_state = stayed.contains(&self.rank());
+        let broadcast = |holder| -> Result<Option<Vec<T>>, ReduceError> {
+            let length = vec![state.len() as u64];
+            let length = group.broadcast(length, holder, &options())?.get()?.value;
+            let length = length.and_then(|length| length.first().copied()).unwrap_or_default();
+            let mut state = if has_state { state.clone() } else { Vec::new() };
+            state.resize(length as usize, T::zeroed());
+            Ok(group.broadcast(state, holder, &options())?.get()?.value)
+        };
+        let mut holders = stayed.iter();
+        let mut holder = holders.next().copied().unwrap_or(Rank(0));
         loop {
-            let outcome = group.broadcast(state.clone(), holder, &options())?.get();
-            let next = holders.next();
-            holder = match (outcome, next) {
-                (Err(ReduceError::Reduction(ReductionError::ContributionLost { .. })), Some(next)) => next,
-                (outcome, _) => return Ok(outcome?.value.unwrap_or(state)),
+            holder = match (broadcast(holder), holders.next()) {
+                (Err(ReduceError::Reduction(ReductionError::ContributionLost { .. })), Some(next)) => *next,
+                (told, _) => return Ok(told?.filter(|_| !has_state).unwrap_or(state)),
             };
         }
     }
@@ -224,6 +242,7 @@ pub(super) fn come_back(
                         return Ok(*roster);
                     }
                     Answer::JobOver => {
+                        pmi.set_timeout(LEAVE_PATIENCE);
                         fence_of_all(pmi)?;
                         pmi.finalize()?;
                         return Err(BootstrapError::JobOver { rank: card.rank });

@@ -109,7 +109,6 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
                 rank,
                 incarnation,
                 address: engine.address().clone(),
-                host,
             };
             let roster = come_back(&mut engine, &card, pmi, size)?;
             let table = roster.open_table(rank);

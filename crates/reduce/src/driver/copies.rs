@@ -275,6 +275,14 @@ impl Copies {
             .take_if(|pull| pull.asked.contribution.session == session);
     }
 
+    /// All reductions are over.
+    pub(super) fn forget_all(&mut self, engine: &mut Engine) {
+        let sessions = self.kept.keys().chain(self.owned.keys()).map(|(session, _)| *session);
+        for session in sessions.collect::<BTreeSet<_>>() {
+            self.forget(engine, session);
+        }
+    }
+
     /// This rank's own contribution is not needed any more, as far as it knows.
     pub(super) fn disown(&mut self, engine: &mut Engine, own: Rank, session: Session) {
         if let Some(owned) = self.owned.remove(&(session, own)) {

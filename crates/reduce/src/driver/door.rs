@@ -1,7 +1,7 @@
 //! The door of a job: ranks that have come back knock here, and belong to it again from its next epoch on.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError, mpsc},
     time::{Duration, Instant},
 };
@@ -38,7 +38,8 @@ pub(super) struct Door {
 struct Step {
     /// The state of this process in that epoch.
     next: Arc<Shared>,
-    handover: Handover,
+    /// None as long as calls are under way here.
+    handover: Option<Handover>,
     asked: Vec<(Rank, Call<()>)>,
     /// Those who did not answer are asked again then.
     unanswered: Vec<Rank>,
@@ -62,6 +63,10 @@ impl Door {
         *known = incarnation.max(*known);
     }
 
+    fn handover(&mut self) -> Option<&mut Handover> {
+        self.step.as_mut().and_then(|step| step.handover.as_mut())
+    }
+
     fn has_departed(&self, card: &Card) -> bool {
         let departed = self.departed.get(&card.rank);
         departed.is_some_and(|departed| *departed >= card.incarnation)
@@ -78,6 +83,9 @@ impl ProgressThread {
         }
         if self.door.is_closed {
             return responder.answer(Ok(Admission::JobOver));
+        }
+        if self.door.has_departed(&card) {
+            return;
         }
         let roster = &self.shared.roster;
         match roster.card(card.rank).map(|known| known.incarnation.cmp(&card.incarnation)) {
@@ -102,8 +110,8 @@ impl ProgressThread {
             return;
         }
         self.door.ready.push((from.rank, epoch, responder));
-        if let Some(step) = &mut self.door.step {
-            step.handover.handle_asked(from.rank);
+        if let Some(handover) = self.door.handover() {
+            handover.handle_asked(from.rank);
         }
     }
 
@@ -149,18 +157,14 @@ impl ProgressThread {
         }
     }
 
-    /// This rank is ready for the epoch of `next`.
+    /// This rank enters the epoch of `next` when its calls have ended and the others are ready too.
     pub(super) fn begin_step(&mut self, next: Arc<Shared>, done: mpsc::Sender<()>) {
-        let mut handover = Handover::new(self.shared.rank, next.roster.stayed());
-        self.peers.gone.iter().for_each(|rank| handover.handle_gone(*rank));
-        for (from, epoch, _) in &self.door.ready {
-            if *epoch == next.roster.epoch {
-                handover.handle_asked(*from);
-            }
+        if self.has_given_up() {
+            return;
         }
         self.door.step = Some(Step {
             next,
-            handover,
+            handover: None,
             asked: Vec::new(),
             unanswered: Vec::new(),
             retry_at: None,
@@ -168,20 +172,52 @@ impl ProgressThread {
         });
     }
 
+    /// Nothing goes on here. Whoever waits for the step hears that.
+    pub(super) fn end_step(&mut self) {
+        self.door.step = None;
+    }
+
+    /// The ranks that are needed for the step to go on.
+    pub(super) fn awaited_for_step(&mut self) -> BTreeSet<Rank> {
+        let handover = self.door.handover();
+        handover.map(|handover| handover.awaited().collect()).unwrap_or_default()
+    }
+
+    fn become_ready(&mut self) {
+        let has_calls = !self.running.is_empty()
+            || self.shared.tables.as_ref().is_some_and(|tables| !tables.are_idle());
+        let Some(step) = self.door.step.as_mut().filter(|step| step.handover.is_none() && !has_calls) else {
+            return;
+        };
+        let mut handover = Handover::new(self.shared.rank, step.next.roster.stayed());
+        self.peers.gone.iter().for_each(|rank| handover.handle_gone(*rank));
+        for (from, epoch, _) in &self.door.ready {
+            if *epoch == step.next.roster.epoch {
+                handover.handle_asked(*from);
+            }
+        }
+        step.handover = Some(handover);
+    }
+
     /// Another member is gone.
     pub(super) fn step_without(&mut self, rank: Rank) {
-        if let Some(step) = &mut self.door.step {
-            step.handover.handle_gone(rank);
+        if let Some(handover) = self.door.handover() {
+            handover.handle_gone(rank);
         }
     }
 
-    /// Goes on with the step to the next epoch.
-    pub(super) fn go_on_with_step(&mut self) {
-        let Some(step) = &mut self.door.step else { return };
+    /// Goes on with the step to the next epoch, and says if it is done now: mail may have waited for that.
+    pub(super) fn go_on_with_step(&mut self) -> bool {
+        self.become_ready();
+        let Some(step) = &mut self.door.step else {
+            return false;
+        };
+        let Some(handover) = &mut step.handover else {
+            return false;
+        };
         let epoch = step.next.roster.epoch;
         let now = Instant::now();
         let unanswered = &mut step.unanswered;
-        let handover = &mut step.handover;
         step.asked.retain_mut(|(rank, call)| match call.try_take() {
             None => true,
             Some(Ok(())) => {
@@ -200,7 +236,7 @@ impl ProgressThread {
             }
         }
         let mut has_entered = false;
-        while let Some(action) = step.handover.poll() {
+        while let Some(action) = handover.poll() {
             match action {
                 HandoverAction::Ask(rank) => {
                     let options = CallOptions {
@@ -215,8 +251,6 @@ impl ProgressThread {
                     }
                 }
                 HandoverAction::Enter => has_entered = true,
-                // All are answered after the step.
-                HandoverAction::Answer(_) => {}
             }
         }
         if !step.unanswered.is_empty() && step.retry_at.is_none() {
@@ -225,6 +259,7 @@ impl ProgressThread {
         if has_entered && let Some(step) = self.door.step.take() {
             self.enter(step);
         }
+        has_entered
     }
 
     /// From now on this rank is in the next epoch: nobody needs anything of the one before.

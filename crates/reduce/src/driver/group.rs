@@ -333,6 +333,10 @@ impl Group {
         options: &ReduceOptions,
         completion: Completion,
     ) -> Result<(), ReduceError> {
+        if self.job.is_over() {
+            // The agent would keep it for nobody.
+            return Err(ReduceError::JobEnded);
+        }
         let length = memory.length() as u64;
         let first = signature.begin_of(self.place()?);
         let contribution = Contribution {

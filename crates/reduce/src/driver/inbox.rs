@@ -74,6 +74,11 @@ impl<T> Inbox<T> {
         taken
     }
 
+    /// Says if nothing is taken any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().waiting.is_none()
+    }
+
     /// Another thread may take now.
     pub(super) fn rest(&self) {
         self.lock().taker = None;

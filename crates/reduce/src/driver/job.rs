@@ -16,7 +16,7 @@ use bytemuck::Pod;
 use bytes::Bytes;
 use ropewalk_fabric::{AgentLink, CallTable, HoldId, SpanKind, TraceEvent, Waker};
 use ropewalk_membership::ProcessGroup;
-use ropewalk_names::Rank;
+use ropewalk_names::{Incarnation, Rank};
 use ropewalk_pmi_client::{Client, ClientError};
 use ropewalk_reduce_core::{Call, Member, Session};
 use thiserror::Error;
@@ -50,6 +50,9 @@ pub struct Job {
     thread: Option<JoinHandle<()>>,
     /// This process was admitted with these ranks, and its program does not know it yet.
     own_admission: Option<Vec<Rank>>,
+    incarnation: Incarnation,
+    /// The ranks that agree on who is admitted: those of the epoch that were not lost when they did so last.
+    living: Option<Group>,
 }
 
 /// The state that the program's threads and the progress thread share.
@@ -122,6 +125,7 @@ impl Job {
     pub fn from_env() -> Result<Self, BootstrapError> {
         let joined = bootstrap()?;
         let engine = joined.engine;
+        let incarnation = engine.identity().incarnation;
         let epoch = joined.roster.epoch;
         let tables = joined.calls.map(|(table, hosts)| {
             Tables::new(TableCalls::new(table, epoch, joined.rank, &hosts), epoch)
@@ -163,6 +167,8 @@ impl Job {
             pmi: joined.pmi,
             thread: Some(thread),
             own_admission: Some(admitted).filter(|admitted| !admitted.is_empty()),
+            incarnation,
+            living: None,
         })
     }
 
@@ -185,9 +191,23 @@ impl Job {
         self.own_admission.take()
     }
 
+    pub(super) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
     /// The job is in another epoch.
     pub(super) fn go_on_with(&mut self, next: Arc<Shared>) {
         self.shared = next;
+        self.living = None;
+    }
+
+    /// The ranks of the epoch without those that are known to all as lost.
+    pub(super) fn living(&mut self) -> Result<&mut Group, ReduceError> {
+        let living = match self.living.take() {
+            Some(living) => living,
+            None => self.world().without(&self.lost())?,
+        };
+        Ok(self.living.insert(living))
     }
 
     /// The group of all ranks.
@@ -267,11 +287,8 @@ impl Job {
     }
 
     fn leave_by_fence(&self, pmi: &Client) -> Result<(), ClientError> {
-        let roster = &self.shared.roster;
         // One that is lost later would otherwise come back to nobody, and take the others for lost.
-        if self.shared.rank == roster.seat() || roster.epoch.0 > 0 {
-            pmi.put(KEY_OF_END, "1")?;
-        }
+        pmi.put(KEY_OF_END, "1")?;
         fence_of_all(pmi)
     }
 
@@ -306,8 +323,6 @@ impl Shared {
     /// The state of the same process in another epoch, with the table of its host.
     pub(super) fn in_epoch(&self, roster: Roster, table: Option<CallTable>) -> Self {
         let epoch = roster.epoch;
-        let mut visitors = self.visitors().clone();
-        visitors.retain(|rank, visitor| roster.card(*rank).is_none_or(|card| card != visitor));
         let tables =
             table.map(|table| Tables::new(TableCalls::new(table, epoch, self.rank, &roster.hosts), epoch));
         Self {
@@ -315,7 +330,8 @@ impl Shared {
             size: self.size,
             hosts: self.hosts,
             roster,
-            visitors: Mutex::new(visitors),
+            // Those who knock are heard again in the new epoch.
+            visitors: Mutex::default(),
             tracer: self.tracer.clone(),
             link: self.link.clone(),
             waker: self.waker.clone(),
@@ -378,6 +394,11 @@ impl Shared {
         self.wake();
     }
 
+    /// Says if nothing is reduced any more: the job is left, or another epoch has begun.
+    pub(super) fn is_over(&self) -> bool {
+        self.inbox.is_closed()
+    }
+
     /// Takes note of how the last reduction ended.
     pub(super) fn set_failed(&self, has_failed: bool) {
         self.has_failed.store(has_failed, Ordering::Relaxed);
@@ -398,13 +419,21 @@ impl Shared {
 
 /// Waits until all ranks are here that live, or have come back and hear that the job is over.
 pub(super) fn fence_of_all(pmi: &Client) -> Result<(), ClientError> {
-    let end = Instant::now() + RETURN_PATIENCE;
+    let mut refused_since = None;
     loop {
-        match pmi.fence() {
-            // A rank is gone that is being started again.
-            Err(ClientError::Refused { .. }) if Instant::now() < end => thread::sleep(FENCE_AGAIN),
-            fenced => return fenced,
+        let begun = Instant::now();
+        let fenced = pmi.fence();
+        let now = Instant::now();
+        let is_refused = matches!(fenced, Err(ClientError::Refused { .. }));
+        if now - begun > FENCE_AGAIN {
+            // All were there that live, and another one was lost.
+            refused_since = None;
         }
+        if !is_refused || now - *refused_since.get_or_insert(now) > RETURN_PATIENCE {
+            return fenced;
+        }
+        // A rank is gone that is being started again.
+        thread::sleep(FENCE_AGAIN);
     }
 }
 
@@ -434,6 +463,6 @@ const RETURN_PATIENCE: Duration = Duration::from_secs(30);
 const FENCE_AGAIN: Duration = Duration::from_millis(50);
 /// How long to wait for the other ranks to want to leave. The agent sees those that die; this is for a process
 /// manager that does not.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+pub(super) const LEAVE_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// The same after an error, when others may wait for ever for what this rank does not know.
 const LEAVE_PATIENCE_AFTER_ERROR: Duration = Duration::from_secs(10);

@@ -165,8 +165,10 @@ impl ProgressThread {
         let awaited = self.council.as_ref().map(Council::awaited).unwrap_or_default();
         let short = self.shared.tables.as_ref();
         let short = short.map(Tables::awaited).unwrap_or_default();
+        let for_step = self.awaited_for_step();
         let is_idle = self.running.is_empty()
             && short.is_empty()
+            && for_step.is_empty()
             && awaited.is_empty()
             && self.seat.as_ref().is_none_or(|seat| seat.needed().is_empty());
         if is_idle {
@@ -192,6 +194,7 @@ impl ProgressThread {
         }));
         needed.extend(self.copies.keepers());
         needed.extend(awaited);
+        needed.extend(for_step);
         if self.council.is_some() && !short.is_empty() {
             // A majority decides on who is missing: it has to be known who can be reached.
             needed.extend((0..self.shared.size).map(Rank));

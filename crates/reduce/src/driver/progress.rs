@@ -124,11 +124,11 @@ impl ProgressThread {
         for rank in (0..next.size).map(Rank) {
             self.outbox.abandon(&mut self.engine, rank);
         }
+        self.copies.forget_all(&mut self.engine);
         self.releases.let_go_of_all();
         self.give_back();
-        // Calls of the epoch before that are still to be made, or under way, end.
+        // Calls of groups of the epoch before are refused.
         self.shared.close();
-        self.running.clear();
         self.names.clear();
         self.withdrawn.clear();
         let roster = &next.roster;
@@ -546,10 +546,10 @@ impl Machines for ProgressThread {
         self.notice_lost_peers();
         self.watch_peers();
         self.confer();
-        self.go_on_with_step();
+        let has_entered = self.go_on_with_step();
         self.handle_time();
         self.see_to_copies();
-        let is_done = self.act() && !self.give_up_broken_lines();
+        let is_done = self.act() && !self.give_up_broken_lines() && !has_entered;
         self.send();
         if self.returns.take_told() {
             self.shared.turns.tell();

@@ -6,7 +6,7 @@ use ropewalk_fabric::{Address, CallTable, TablePlace};
 use ropewalk_names::{Epoch, Incarnation, Rank};
 use serde::{Deserialize, Serialize};
 
-use super::bootstrap::HostMark;
+use super::bootstrap::{HostMark, has_tables};
 
 /// A process of a job, and where it is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +14,6 @@ pub(super) struct Card {
     pub(super) rank: Rank,
     pub(super) incarnation: Incarnation,
     pub(super) address: Address,
-    pub(super) host: HostMark,
 }
 
 /// The members of a job in an epoch.
@@ -34,12 +33,11 @@ pub(super) struct Roster {
 impl Roster {
     /// All ranks of a job that begins, on these hosts.
     pub(super) fn first(addresses: Vec<Address>, hosts: Vec<HostMark>) -> Self {
-        let members = addresses.into_iter().zip(&hosts).zip((0..).map(Rank));
-        let members = members.map(|((address, host), rank)| Card {
+        let members = addresses.into_iter().zip((0..).map(Rank));
+        let members = members.map(|(address, rank)| Card {
             rank,
             incarnation: Incarnation(0),
             address,
-            host: *host,
         });
         Self {
             epoch: Epoch(0),
@@ -113,9 +111,12 @@ impl Roster {
         self.members.first().map_or(Rank(0), |card| card.rank)
     }
 
-    /// The table of calls of a rank's host, if others have made it and it can be had.
+    /// The table of calls of a rank's host, if others have made it and it can be had, or if the rank is alone there.
     pub(super) fn open_table(&self, rank: Rank) -> Option<CallTable> {
         let host = self.hosts.get(rank.index())?;
+        if has_tables(&self.hosts) && self.hosts.iter().filter(|other| *other == host).count() == 1 {
+            return CallTable::create(1, 0).ok();
+        }
         let (_, place) = self.tables.iter().find(|(made_for, _)| made_for == host)?;
         let place: TablePlace = place.parse().ok()?;
         let here = HostMark::ranks_beside(rank, &self.hosts);
@@ -133,7 +134,6 @@ mod tests {
             rank: Rank(rank),
             incarnation: Incarnation(incarnation),
             address: format!("tcp://127.0.0.1:{}", 100 * incarnation + rank + 1).parse().unwrap(),
-            host: HostMark::of("a"),
         }
     }
 

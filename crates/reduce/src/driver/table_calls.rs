@@ -342,6 +342,17 @@ impl TableCalls {
     }
 
     /// Another rank is lost: it posts nothing any more.
+    fn is_idle(&self) -> bool {
+        self.lock().calls.is_empty()
+    }
+
+    /// Nobody waits for a lost rank to open the table.
+    fn count_as_joined(&self, lost: Rank) {
+        if let Some(row) = self.row_of(lost) {
+            self.table.count_as_joined(row);
+        }
+    }
+
     pub(super) fn close_of(&self, lost: Rank) {
         if let Some(row) = self.row_of(lost) {
             self.table.close(row);

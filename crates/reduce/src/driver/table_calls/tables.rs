@@ -121,6 +121,11 @@ impl Tables {
         std::iter::once(&self.world).chain(known).cloned().collect()
     }
 
+    /// Says if no call is under way in any of them.
+    pub(in crate::driver) fn are_idle(&self) -> bool {
+        self.all().iter().all(|calls| calls.is_idle())
+    }
+
     /// When to look at the calls again.
     pub(in crate::driver) fn next_deadline(&self) -> Option<Instant> {
         self.all().iter().filter_map(|calls| calls.next_deadline()).min()
@@ -134,6 +139,7 @@ impl Tables {
     /// A rank is lost: it posts nothing any more.
     pub(super) fn close_of(&self, lost: Rank) {
         self.lock().lost.insert(lost);
+        self.world.count_as_joined(lost);
         self.all().iter().for_each(|calls| calls.close_of(lost));
     }
 
