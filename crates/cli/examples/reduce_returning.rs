@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut is_in = !job.has_come_back();
     loop {
         // A call that is under way ends as it would otherwise.
-        let length = if state[0] % 4 == 0 { 20_000 } else { 1 };
+        let length = if state[0].is_multiple_of(4) { 20_000 } else { 1 };
         let under_way = match is_in {
             true => Some(group.allreduce(vec![1_u64 << (4 * own.0); length], Sum, &options)?),
             false => None,
@@ -53,7 +53,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         if let Some(under_way) = under_way {
             let outcome = under_way.get()?;
             let sum = outcome.value.ok_or("all get the sum")?;
-            assert!(is_exact(&sum[0]) && sum.iter().all(|element| *element == sum[0]), "{sum:?}");
+            assert!(
+                is_exact(&sum[0]) && sum.iter().all(|element| *element == sum[0]),
+                "{sum:?}"
+            );
             if !outcome.receipt.excluded.is_empty() && admitted.is_empty() {
                 group = group.without(&outcome.receipt.excluded)?;
                 missing.extend(outcome.receipt.excluded);
@@ -64,7 +67,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             group = job.world().without(&job.lost())?;
             missing = job.lost();
             state = job.share_state(state)?;
-            assert!(admitted.contains(&own) || state[0] == done, "{own}: {} steps, not {done}", state[0]);
+            assert!(
+                admitted.contains(&own) || state[0] == done,
+                "{own}: {} steps, not {done}",
+                state[0]
+            );
         }
         let step = state[0] as usize;
         if step >= steps && missing.is_empty() || step == STEPS_MAX {
@@ -110,7 +117,10 @@ fn runs(sums: &[u64]) -> String {
 fn die_at_random(words: &[String], life: u32) -> Result<(), Box<dyn Error>> {
     let words = words.iter().find_map(|word| word.strip_prefix("random:"));
     let Some(words) = words else { return Ok(()) };
-    let numbers = words.split(':').map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+    let numbers = words
+        .split(':')
+        .map(str::parse)
+        .collect::<Result<Vec<u64>, _>>()?;
     let [seed, within_ms, lives] = numbers[..] else {
         return Err("random:SEED:MILLISECONDS:LIVES".into());
     };
@@ -133,7 +143,9 @@ fn die_at_random(words: &[String], life: u32) -> Result<(), Box<dyn Error>> {
 
 /// Ends this process as a crash of its host's memory would: nothing is said to anybody.
 fn kill_itself() -> Result<(), Box<dyn Error>> {
-    process::Command::new("kill").args(["-9", &process::id().to_string()]).status()?;
+    process::Command::new("kill")
+        .args(["-9", &process::id().to_string()])
+        .status()?;
     loop {
         thread::park();
     }

@@ -7,16 +7,33 @@ mod rig;
 
 use rig::{example, run, told};
 
-const HOSTS: [&str; 6] = ["-arity", "1", "-launcher", "fork", "-hosts", "alpha:2,beta:2,gamma:2"];
+const HOSTS: [&str; 6] = [
+    "-arity",
+    "1",
+    "-launcher",
+    "fork",
+    "-hosts",
+    "alpha:2,beta:2,gamma:2",
+];
 
 /// Runs a job in which ranks are killed, and returns the sums of its steps: all ranks told the same ones.
 #[track_caller]
 fn sums(ranks: u32, options: &[&str], words: &[&str]) -> String {
-    let mut command = run(&["-n", &ranks.to_string(), "--on-failure", "respawn=20", "--timeout", "60"]);
+    let mut command = run(&[
+        "-n",
+        &ranks.to_string(),
+        "--on-failure",
+        "respawn=20",
+        "--timeout",
+        "60",
+    ]);
     command.args(options).arg(example("reduce_returning")).args(words);
     let (code, stdout, stderr) = told(command);
     assert_eq!(code, Some(0), "{words:?} {stdout}{stderr}");
-    let mut lines: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("late: ")).collect();
+    let mut lines: Vec<&str> = stdout
+        .lines()
+        .filter(|line| !line.starts_with("late: "))
+        .collect();
     lines.dedup();
     let all = format!("{ranks} of {ranks}: ");
     let [line] = lines[..] else {
@@ -41,7 +58,9 @@ fn a_rank_takes_part_again() {
 /// No rank is left of those that the job began with, and it goes on all the same; also on several hosts.
 #[test]
 fn all_ranks_are_replaced() {
-    let kills = ["200", "0.0:5", "1.0:50", "2.0:100", "3.0:150", "0.1:180", "4.0:120", "5.0:170"];
+    let kills = [
+        "200", "0.0:5", "1.0:50", "2.0:100", "3.0:150", "0.1:180", "4.0:120", "5.0:170",
+    ];
     sums(4, &[], &kills[..6]);
     sums(6, &HOSTS, &kills);
 }

@@ -70,6 +70,9 @@ pub enum ToAgent {
     Trace(TraceEvent),
     /// The program knows of its agent, and asks who it is: [`FromAgent::Welcome`] says so.
     Join,
+    /// The others have taken in this process, which replaces earlier ones of its rank: nobody needs any more what those
+    /// have left.
+    Admitted,
 }
 
 /// From an agent to a rank of its host.

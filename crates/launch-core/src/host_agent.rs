@@ -14,7 +14,7 @@ mod suspension;
 use std::collections::{BTreeMap, VecDeque};
 
 use ropewalk_membership::{Departure, Membership};
-use ropewalk_names::{Address, Held, HoldId, Identity, Incarnation, Rank, Role};
+use ropewalk_names::{Address, Held, HoldId, Identity, Incarnation, Rank, RegionHandle, Role};
 use ropewalk_pmi as pmi;
 
 use crate::{
@@ -75,6 +75,8 @@ pub enum Action {
     SendPmi(Rank, Vec<u8>),
     /// Send a signal to a rank's process group.
     Signal(Rank, i32),
+    /// Serve this memory no more.
+    Withdraw(RegionHandle),
     /// All ranks are gone: kill what they left behind and send the rest of their output, then call
     /// [`HostAgent::handle_swept`].
     Sweep,
@@ -289,6 +291,12 @@ impl HostAgent {
             }
             FromRank::Trace(event) => {
                 self.report(Report::Trace { rank, event });
+                false
+            }
+            FromRank::Admitted => {
+                self.audience.forget_inherited(rank);
+                let served = self.holdings.forget_left(rank);
+                self.actions.extend(served.into_iter().map(Action::Withdraw));
                 false
             }
         }

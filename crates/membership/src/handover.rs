@@ -86,7 +86,10 @@ impl Handover {
     /// The members of which this one waits to hear: that they are ready, or that they have entered.
     pub fn awaited(&self) -> impl Iterator<Item = Rank> {
         let first = self.others.first().filter(|first| **first < self.own);
-        let unready = self.others.difference(&self.ready).filter(move |_| first.is_none());
+        let unready = self
+            .others
+            .difference(&self.ready)
+            .filter(move |_| first.is_none());
         first.into_iter().chain(unready).copied()
     }
 

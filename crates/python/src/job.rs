@@ -105,7 +105,8 @@ impl Job {
     /// Says if this process replaces an earlier one of its rank.
     #[getter]
     fn has_come_back(&self, py: Python<'_>) -> bool {
-        self.read(py, ropewalk_reduce::Job::has_come_back).unwrap_or_default()
+        self.read(py, ropewalk_reduce::Job::has_come_back)
+            .unwrap_or_default()
     }
 
     /// Tells whoever watches the job how far a part of the work is.
@@ -130,7 +131,12 @@ impl Job {
     /// Asks the job, unless it has been left. Another thread may wait for all ranks in it, and Python goes on meanwhile.
     fn read<R: Send>(&self, py: Python<'_>, ask: impl Fn(&ropewalk_reduce::Job) -> R + Sync) -> Option<R> {
         let job = &self.shared.job;
-        py.detach(|| job.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(&ask))
+        py.detach(|| {
+            job.read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_ref()
+                .map(&ask)
+        })
     }
 }
 

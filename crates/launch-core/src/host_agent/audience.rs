@@ -39,6 +39,12 @@ impl Audience {
         self.attached.remove(&rank)
     }
 
+    /// Nobody needs any more what a rank has left.
+    pub(super) fn forget_inherited(&mut self, rank: Rank) {
+        self.announcements
+            .retain(|message| !matches!(message, ToRank::Inherited { rank: of, .. } if *of == rank));
+    }
+
     pub(super) fn announce(&mut self, actions: &mut VecDeque<Action>, message: ToRank) {
         let ranks = self.attached.iter();
         actions.extend(ranks.map(|&rank| Action::SendLink(rank, message.clone())));

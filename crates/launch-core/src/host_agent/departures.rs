@@ -107,6 +107,7 @@ impl HostAgent {
         };
         departing.exposures -= 1;
         let incarnation = departing.departure.incarnation;
+        self.holdings.note_served(rank, handle.clone());
         if !self.start.is_alone {
             self.leaving.serves_others = true;
             self.report(Report::Inherited {

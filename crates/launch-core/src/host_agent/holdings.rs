@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use ropewalk_names::{Held, HoldId, Rank};
+use ropewalk_names::{Held, HoldId, Rank, RegionHandle};
 use thiserror::Error;
 
 /// The memory that the ranks of a host have handed over.
 #[derive(Debug)]
 pub(super) struct Holdings {
     held: BTreeMap<(Rank, HoldId), Holding>,
+    /// The bytes that earlier lives of ranks have left, and where they are served.
+    left: BTreeMap<Rank, u64>,
+    served: BTreeMap<Rank, Vec<RegionHandle>>,
     bytes: u64,
     bytes_max: u64,
 }
@@ -42,6 +45,8 @@ impl Holdings {
     pub(super) fn new(bytes_max: u64) -> Self {
         Self {
             held: BTreeMap::new(),
+            left: BTreeMap::new(),
+            served: BTreeMap::new(),
             bytes: 0,
             bytes_max,
         }
@@ -90,6 +95,19 @@ impl Holdings {
 
     /// Frees the numbers of a rank that is gone for its next life. The memory is served, and counts, as before.
     pub(super) fn disown(&mut self, rank: Rank) {
-        self.held.retain(|&(owner, _), _| owner != rank);
+        let disowned = self.held.extract_if(.., |&(owner, _), _| owner == rank);
+        let bytes: u64 = disowned.map(|(_, holding)| holding.size).sum();
+        *self.left.entry(rank).or_default() += bytes;
+    }
+
+    /// Memory of a rank that is gone is served under this handle.
+    pub(super) fn note_served(&mut self, rank: Rank, handle: RegionHandle) {
+        self.served.entry(rank).or_default().push(handle);
+    }
+
+    /// Nobody needs any more what earlier lives of a rank have left. Returns where that is served.
+    pub(super) fn forget_left(&mut self, rank: Rank) -> Vec<RegionHandle> {
+        self.bytes -= self.left.remove(&rank).unwrap_or_default();
+        self.served.remove(&rank).unwrap_or_default()
     }
 }

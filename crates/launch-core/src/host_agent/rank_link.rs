@@ -18,6 +18,8 @@ pub enum FromRank {
     Release(HoldId),
     /// News for the observers of the job.
     Trace(TraceEvent),
+    /// Nobody needs any more what earlier lives of the rank have left.
+    Admitted,
 }
 
 /// A message to a rank.

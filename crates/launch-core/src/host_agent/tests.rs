@@ -60,6 +60,7 @@ fn drain(agent: &mut HostAgent) -> Vec<String> {
             // It goes with each departure, and has a test of its own.
             Action::Fence(_) => continue,
             Action::Forget(rank, id) => format!("forget {} of {rank}", id.0),
+            Action::Withdraw(handle) => format!("withdraw {}", handle.region),
             Action::Report(Report::Departed {
                 departure,
                 unfinished,
@@ -192,6 +193,32 @@ fn held_memory_is_bounded() {
     assert_eq!(drain(&mut agent).len(), 5);
     agent.handle_link(Rank(0), FromRank::Release(HoldId(1)), None);
     assert!(hold(&mut agent, 1, 1, Some(1000)));
+}
+
+/// The memory that a rank left is served, and counts, until the others have taken in its next life.
+#[test]
+fn what_a_rank_left_is_needed_until_it_is_back() {
+    let mut agent = started(2);
+    agent.start.respawns = true;
+    agent.handle_link(Rank(0), FromRank::Attach, None);
+    assert!(hold(&mut agent, 1, 1, Some(900)));
+    agent.handle_exit(Rank(1), Cause::Signalled(9), None, 0);
+    agent.handle_news(News::Returned {
+        rank: Rank(1),
+        incarnation: Incarnation(1),
+    });
+    agent.handle_respawn(Rank(1), Incarnation(1));
+    let rank = agent.poll_spawn().unwrap();
+    agent.handle_spawned(rank, 200);
+    drain(&mut agent);
+    assert!(!hold(&mut agent, 1, 1, Some(900)));
+    drain(&mut agent);
+    agent.handle_link(Rank(1), FromRank::Admitted, None);
+    assert_eq!(drain(&mut agent), ["withdraw 1"]);
+    assert!(hold(&mut agent, 1, 1, Some(900)));
+    // Nobody who attaches later hears of it.
+    agent.handle_link(Rank(1), FromRank::Attach, None);
+    assert_eq!(drain(&mut agent), ["tell 1 that 1 departed"]);
 }
 
 /// A rank cannot fill the launcher's memory with what it does wrong, nor keep others from being heard.

@@ -135,7 +135,9 @@ impl Job {
         let broadcast = |holder| -> Result<Option<Vec<T>>, ReduceError> {
             let length = vec![state.len() as u64];
             let length = group.broadcast(length, holder, &options())?.get()?.value;
-            let length = length.and_then(|length| length.first().copied()).unwrap_or_default();
+            let length = length
+                .and_then(|length| length.first().copied())
+                .unwrap_or_default();
             let mut state = if has_state { state.clone() } else { Vec::new() };
             state.resize(length as usize, T::zeroed());
             Ok(group.broadcast(state, holder, &options())?.get()?.value)
@@ -179,7 +181,10 @@ where
 {
     let mine = postcard::to_allocvec(mine).unwrap_or_default();
     let most = world.allreduce(vec![mine.len() as u64], Max, &options())?.get()?;
-    let length = most.value.and_then(|most| most.first().copied()).unwrap_or_default() as usize;
+    let length = most
+        .value
+        .and_then(|most| most.first().copied())
+        .unwrap_or_default() as usize;
     let mut block = mine;
     // Further bytes are not read.
     block.resize(length.max(1), 0);
@@ -189,7 +194,9 @@ where
     let blocks = outcome.value.unwrap_or_default();
     let told = world.ranks().iter().zip(blocks.chunks(length.max(1)));
     let told = told.filter(|(rank, _)| !lost.contains(rank));
-    let things = told.map(|(_, block)| postcard::take_from_bytes::<Vec<T>>(block).map_or(Vec::new(), |(things, _)| things));
+    let things = told.map(|(_, block)| {
+        postcard::take_from_bytes::<Vec<T>>(block).map_or(Vec::new(), |(things, _)| things)
+    });
     Ok((things.collect(), lost))
 }
 
@@ -218,11 +225,15 @@ pub(super) fn come_back(
     let known = |rank: Rank| -> Result<Option<Address>, ClientError> {
         // In the key-value space only the addresses of the first processes can be seen without a fence of all.
         let text = pmi.get(&key_of_address(rank))?.unwrap_or_default();
-        Ok(text.rsplit_once('#').and_then(|(address, _)| address.parse().ok()))
+        Ok(text
+            .rsplit_once('#')
+            .and_then(|(address, _)| address.parse().ok()))
     };
     let published = |rank: Rank| -> Result<Option<Address>, ClientError> {
         let text = pmi.lookup(&name_of_door(pmi, rank))?.unwrap_or_default();
-        Ok(str::from_utf8(&text).ok().and_then(|address| address.parse().ok()))
+        Ok(str::from_utf8(&text)
+            .ok()
+            .and_then(|address| address.parse().ok()))
     };
     let others: Vec<Rank> = (0..size).map(Rank).filter(|rank| *rank != card.rank).collect();
     let mut rounds_without_answer = 0;

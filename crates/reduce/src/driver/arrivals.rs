@@ -229,7 +229,8 @@ impl ProgressThread {
                 Mail::Forward(letters, responder) => {
                     let address = self.peers.addresses.get(letters.to.index());
                     let address = address.and_then(Option::as_ref);
-                    self.roads.forward(&mut self.engine, address, (epoch, letters), responder);
+                    self.roads
+                        .forward(&mut self.engine, address, (epoch, letters), responder);
                 }
                 Mail::ToMember(messages) => self.hear_member(from, messages),
                 Mail::Copy(asked, responder) => self.copies.keep(*asked, responder),

@@ -111,6 +111,9 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
                 address: engine.address().clone(),
             };
             let roster = come_back(&mut engine, &card, pmi, size)?;
+            if let Some(link) = &link {
+                link.send(&ropewalk_fabric::ToAgent::Admitted, None)?;
+            }
             let table = roster.open_table(rank);
             let calls = table.map(|table| (table, roster.hosts.clone()));
             (roster, calls)

@@ -277,7 +277,11 @@ impl Copies {
 
     /// All reductions are over.
     pub(super) fn forget_all(&mut self, engine: &mut Engine) {
-        let sessions = self.kept.keys().chain(self.owned.keys()).map(|(session, _)| *session);
+        let sessions = self
+            .kept
+            .keys()
+            .chain(self.owned.keys())
+            .map(|(session, _)| *session);
         for session in sessions.collect::<BTreeSet<_>>() {
             self.forget(engine, session);
         }

@@ -88,7 +88,10 @@ impl ProgressThread {
             return;
         }
         let roster = &self.shared.roster;
-        match roster.card(card.rank).map(|known| known.incarnation.cmp(&card.incarnation)) {
+        match roster
+            .card(card.rank)
+            .map(|known| known.incarnation.cmp(&card.incarnation))
+        {
             Some(std::cmp::Ordering::Equal) => {
                 responder.answer(Ok(Admission::Admitted(Box::new(roster.clone()))));
             }
@@ -180,17 +183,31 @@ impl ProgressThread {
     /// The ranks that are needed for the step to go on.
     pub(super) fn awaited_for_step(&mut self) -> BTreeSet<Rank> {
         let handover = self.door.handover();
-        handover.map(|handover| handover.awaited().collect()).unwrap_or_default()
+        handover
+            .map(|handover| handover.awaited().collect())
+            .unwrap_or_default()
     }
 
     fn become_ready(&mut self) {
         let has_calls = !self.running.is_empty()
-            || self.shared.tables.as_ref().is_some_and(|tables| !tables.are_idle());
-        let Some(step) = self.door.step.as_mut().filter(|step| step.handover.is_none() && !has_calls) else {
+            || self
+                .shared
+                .tables
+                .as_ref()
+                .is_some_and(|tables| !tables.are_idle());
+        let Some(step) = self
+            .door
+            .step
+            .as_mut()
+            .filter(|step| step.handover.is_none() && !has_calls)
+        else {
             return;
         };
         let mut handover = Handover::new(self.shared.rank, step.next.roster.stayed());
-        self.peers.gone.iter().for_each(|rank| handover.handle_gone(*rank));
+        self.peers
+            .gone
+            .iter()
+            .for_each(|rank| handover.handle_gone(*rank));
         for (from, epoch, _) in &self.door.ready {
             if *epoch == step.next.roster.epoch {
                 handover.handle_asked(*from);
@@ -276,7 +293,11 @@ impl ProgressThread {
         for rank in self.shared.roster.lost().into_iter().chain(gone) {
             self.handle_gone(rank);
         }
-        for (_, _, responder) in self.door.ready.extract_if(.., |(_, ready_for, _)| *ready_for <= epoch) {
+        for (_, _, responder) in self
+            .door
+            .ready
+            .extract_if(.., |(_, ready_for, _)| *ready_for <= epoch)
+        {
             responder.answer(Ok(()));
         }
         for (card, responder) in std::mem::take(&mut self.door.knocks).into_values() {

@@ -127,9 +127,9 @@ impl Job {
         let engine = joined.engine;
         let incarnation = engine.identity().incarnation;
         let epoch = joined.roster.epoch;
-        let tables = joined.calls.map(|(table, hosts)| {
-            Tables::new(TableCalls::new(table, epoch, joined.rank, &hosts), epoch)
-        });
+        let tables = joined
+            .calls
+            .map(|(table, hosts)| Tables::new(TableCalls::new(table, epoch, joined.rank, &hosts), epoch));
         let turns = Arc::new(Turns::new().map_err(BootstrapError::Thread)?);
         let shared = Arc::new(Shared {
             rank: joined.rank,

@@ -250,7 +250,14 @@ impl<M: Letter> Line<M> {
         if !self.could_be_sent() {
             return;
         }
-        let batch = (epoch, self.waiting.iter().take(MESSAGES_MAX).cloned().collect::<Vec<_>>());
+        let batch = (
+            epoch,
+            self.waiting
+                .iter()
+                .take(MESSAGES_MAX)
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
         let call = match road.via {
             None => {
                 let options = CallOptions {

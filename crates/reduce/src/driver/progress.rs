@@ -79,11 +79,7 @@ pub(super) struct ProgressThread {
 }
 
 impl ProgressThread {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        engine: Engine,
-        arrivals: Arrivals,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, engine: Engine, arrivals: Arrivals) -> Self {
         let rank = shared.rank;
         let roster = &shared.roster;
         let mut progress = Self {

@@ -133,7 +133,9 @@ mod tests {
         Card {
             rank: Rank(rank),
             incarnation: Incarnation(incarnation),
-            address: format!("tcp://127.0.0.1:{}", 100 * incarnation + rank + 1).parse().unwrap(),
+            address: format!("tcp://127.0.0.1:{}", 100 * incarnation + rank + 1)
+                .parse()
+                .unwrap(),
         }
     }
 
@@ -142,7 +144,14 @@ mod tests {
     fn those_who_came_back_are_admitted() {
         let first = (0..4).map(|rank| card(rank, 0).address).collect();
         let first = Roster::first(first, vec![HostMark::of("a"); 4]);
-        let cards = vec![card(3, 0), card(1, 2), card(1, 1), card(0, 0), card(1, 2), card(9, 1)];
+        let cards = vec![
+            card(3, 0),
+            card(1, 2),
+            card(1, 1),
+            card(0, 0),
+            card(1, 2),
+            card(9, 1),
+        ];
         // The process of rank 1 that was in the first epoch is lost, as rank 3 is.
         let next = first.next(cards, Vec::new(), &[Rank(1), Rank(3)]);
         assert_eq!(next.epoch, Epoch(1));

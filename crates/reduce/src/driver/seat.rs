@@ -453,7 +453,15 @@ mod tests {
             rate: 1e8,
         };
         let gone = BTreeSet::from([Rank(0)]);
-        let mut seat = Seat::take_over(OWN, &hosts, costs, Epoch(0), &gone, std::iter::empty(), Duration::ZERO);
+        let mut seat = Seat::take_over(
+            OWN,
+            &hosts,
+            costs,
+            Epoch(0),
+            &gone,
+            std::iter::empty(),
+            Duration::ZERO,
+        );
         let tell = |seat: &mut Seat, from, introductions, standing, enclosed| {
             let message = ToScheduler::Standing {
                 term: Term(OWN.0),

@@ -201,7 +201,8 @@ impl Job<'_> {
             host_agent::Action::SendLink(to, message) => self.oracle.note_heard(to, &message),
             host_agent::Action::ClosePmi(_)
             | host_agent::Action::Fence(_)
-            | host_agent::Action::Forget(..) => {}
+            | host_agent::Action::Forget(..)
+            | host_agent::Action::Withdraw(_) => {}
         }
     }
 

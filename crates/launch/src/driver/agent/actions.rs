@@ -37,6 +37,7 @@ impl Agent {
                 let handle = self.branch.endpoint().expose(bytes);
                 self.mind.handle_exposed(rank, held, handle);
             }
+            Action::Withdraw(handle) => drop(self.branch.endpoint().withdraw(&handle)),
             Action::Fence(gone) => self.branch.endpoint().fence(gone),
             Action::Forget(rank, id) => drop(self.ranks.held.remove(&(rank, id))),
             Action::Report(report) => self.branch.report(report),

@@ -48,6 +48,7 @@ fn from_rank(packet: ToAgent) -> FromRank {
         ToAgent::Join => FromRank::Join,
         ToAgent::Release(id) => FromRank::Release(id),
         ToAgent::Trace(event) => FromRank::Trace(event),
+        ToAgent::Admitted => FromRank::Admitted,
     }
 }
 
