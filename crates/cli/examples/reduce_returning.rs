@@ -1,9 +1,10 @@
 //! Ranks that are killed come back, and take part again.
 //!
-//! Words: the number of steps, and who is killed when: `RANK.INCARNATION:STEP` before the call of that step, or after it
-//! with a `+` at the end; or `random:SEED:MILLISECONDS:LIVES`: the first processes of each rank, so many of them, are
-//! killed at random moments within this time, but for one rank, or nobody might be left who has the state. Each step is an allreduce in which each rank has a hexadecimal digit of its own. It
-//! ends when so many steps are done and all ranks are back, and each rank prints the sums of all steps.
+//! Words: the number of steps, and who is killed when: `RANK.INCARNATION:STEP` before the call of that step, or after
+//! it with a `+` at the end; or `random:SEED:MILLISECONDS:LIVES`: the first processes of each rank, so many of them,
+//! are killed at random moments within this time, but for one rank, or nobody might be left who has the state. Each
+//! step is an allreduce in which each rank has a hexadecimal digit of its own. It ends when so many steps are done and
+//! all ranks are back, and each rank prints the sums of all steps.
 
 use std::{env, error::Error, process, thread, time::Duration};
 

@@ -223,8 +223,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever dies, and in whatever order messages come: nobody enters before all that live are ready, and all
-        /// that live enter.
+        /// Nobody enters before all that live are ready, and all that live enter, no matter who dies and in which order
+        /// messages come.
         #[test]
         fn all_enter_when_all_are_ready(
             size in 1_u32..9,

@@ -128,7 +128,7 @@ impl Job {
 }
 
 impl Job {
-    /// Asks the job, unless it has been left. Another thread may wait for all ranks in it, and Python goes on meanwhile.
+    /// Asks the job, unless it has been left. Another thread may wait for all ranks in it; Python goes on meanwhile.
     fn read<R: Send>(&self, py: Python<'_>, ask: impl Fn(&ropewalk_reduce::Job) -> R + Sync) -> Option<R> {
         let job = &self.shared.job;
         py.detach(|| {

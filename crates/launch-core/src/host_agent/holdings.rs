@@ -95,9 +95,11 @@ impl Holdings {
 
     /// Frees the numbers of a rank that is gone for its next life. The memory is served, and counts, as before.
     pub(super) fn disown(&mut self, rank: Rank) {
-        let disowned = self.held.extract_if(.., |&(owner, _), _| owner == rank);
-        let bytes: u64 = disowned.map(|(_, holding)| holding.size).sum();
-        *self.left.entry(rank).or_default() += bytes;
+        let left = self.left.entry(rank).or_default();
+        self.held.retain(|&(owner, _), holding| {
+            *left += if owner == rank { holding.size } else { 0 };
+            owner != rank
+        });
     }
 
     /// Memory of a rank that is gone is served under this handle.

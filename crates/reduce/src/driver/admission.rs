@@ -28,18 +28,18 @@ impl Job {
     /// Under `ropewalk run --on-failure respawn` a rank that fails is started again; its [`from_env`](Self::from_env)
     /// waits until the others call this. All ranks that live call it, at the same place between their other calls:
     /// after the same step of a loop, say. If somebody has come back it waits for the end of all calls under way, and
-    /// the job begins a new epoch: groups that were made before cannot be used any more, [`world`](Self::world) has the ranks that came back again, and
-    /// [`lost`](Self::lost) names those that did not. A rank that was admitted knows nothing of what the others have
-    /// computed: they tell it by [`share_state`](Self::share_state). Its own first call of this returns at once, and the
-    /// same as that of the others by which it was admitted: so one loop is right for all ranks. Before that it makes no
-    /// other call: a broadcast or a barrier before the loop is for ranks that
-    /// [have not come back](Self::has_come_back).
+    /// the job begins a new epoch: groups that were made before cannot be used any more, [`world`](Self::world) has the
+    /// ranks that came back again, and [`lost`](Self::lost) names those that did not. A rank that was admitted knows
+    /// nothing of what the others have computed: they tell it by [`share_state`](Self::share_state). Its own first call
+    /// of this returns at once, and the same as that of the others by which it was admitted: so one loop is right for
+    /// all ranks. Before that it makes no other call: a broadcast or a barrier before the loop is for ranks that [have
+    /// not come back](Self::has_come_back).
     ///
     /// Under another process manager nobody comes back.
     ///
     /// # Errors
-    /// As an allreduce of all ranks. If it is [`Fenced`](ReductionError::Fenced), or about this host alone, this process
-    /// has to end; else the members are as they were.
+    /// As an allreduce of all ranks. If it is [`Fenced`](ReductionError::Fenced), or about this host alone, this
+    /// process has to end; else the members are as they were.
     ///
     /// # Examples
     /// ```
@@ -152,14 +152,14 @@ impl Job {
         }
     }
 
-    /// The ranks that were there before ranks were [admitted](Self::admit) last, ascending: they have what was computed.
-    /// All ranks get the same.
+    /// The ranks that were there before ranks were [admitted](Self::admit) last, ascending: they have what was
+    /// computed. All ranks get the same.
     pub fn stayed(&self) -> Vec<Rank> {
         self.shared().roster.stayed().collect()
     }
 
-    /// The ranks that were lost when ranks were [admitted](Self::admit) last and had not come back, ascending. All ranks
-    /// get the same.
+    /// The ranks that were lost when ranks were [admitted](Self::admit) last and had not come back, ascending. All
+    /// ranks get the same.
     pub fn lost(&self) -> Vec<Rank> {
         self.shared().roster.lost()
     }

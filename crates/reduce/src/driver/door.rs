@@ -279,6 +279,34 @@ impl ProgressThread {
         has_entered
     }
 
+    /// Begins anew with the members of another epoch. Nobody needs anything of the one before.
+    fn begin_epoch(&mut self, next: Arc<Shared>) {
+        self.watch(BTreeSet::new());
+        for rank in (0..next.size).map(Rank) {
+            self.outbox.abandon(&mut self.engine, rank);
+        }
+        self.copies.forget_all(&mut self.engine);
+        self.releases.let_go_of_all();
+        self.give_back();
+        // Calls of groups of the epoch before are refused.
+        self.shared.close();
+        self.names.clear();
+        self.withdrawn.clear();
+        let roster = &next.roster;
+        self.worker = worker_of(&next);
+        self.rates = SendRates::new(Site(next.rank.0));
+        self.seat = seat_of(&next);
+        self.peers = Peers::new(roster);
+        self.inherited = Inherited::default();
+        self.copies = Copies::new(roster.hosts.clone(), roster.epoch);
+        self.outbox = Outbox::new(roster.epoch);
+        self.roads = Roads::new(self.engine.identity(), roster.hosts.clone());
+        self.arrivals.begin_epoch();
+        self.ended = Recent::new(Worker::ENDED_MAX);
+        self.legacies = Legacies::default();
+        self.shared = next;
+    }
+
     /// From now on this rank is in the next epoch: nobody needs anything of the one before.
     fn enter(&mut self, step: Step) {
         let Step { next, done, .. } = step;
@@ -311,6 +339,18 @@ impl ProgressThread {
         // Whoever waits is told if the process ends here.
         let _ = done.send(());
     }
+}
+
+/// The worker of a process as an epoch begins.
+pub(super) fn worker_of(shared: &Shared) -> Worker {
+    Worker::new(Site(shared.rank.0), Site(shared.roster.seat().0), Term(0))
+}
+
+/// The scheduler, if its seat is here as an epoch begins.
+pub(super) fn seat_of(shared: &Shared) -> Option<Seat> {
+    let roster = &shared.roster;
+    (shared.rank == roster.seat())
+        .then(|| Seat::new(shared.rank, &roster.hosts, costs(roster.members()), roster.epoch))
 }
 
 impl Shared {

@@ -333,10 +333,7 @@ impl Group {
         options: &ReduceOptions,
         completion: Completion,
     ) -> Result<(), ReduceError> {
-        if self.job.is_over() {
-            // The agent would keep it for nobody.
-            return Err(ReduceError::JobEnded);
-        }
+        self.job.check_goes_on()?;
         let length = memory.length() as u64;
         let first = signature.begin_of(self.place()?);
         let contribution = Contribution {

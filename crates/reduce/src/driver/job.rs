@@ -394,9 +394,13 @@ impl Shared {
         self.wake();
     }
 
-    /// Says if nothing is reduced any more: the job is left, or another epoch has begun.
-    pub(super) fn is_over(&self) -> bool {
-        self.inbox.is_closed()
+    /// An error if nothing is reduced any more: the job is left, or another epoch has begun. The agent would keep a
+    /// contribution for nobody.
+    pub(super) fn check_goes_on(&self) -> Result<(), ReduceError> {
+        match self.inbox.is_closed() {
+            true => Err(ReduceError::JobEnded),
+            false => Ok(()),
+        }
     }
 
     /// Takes note of how the last reduction ended.
