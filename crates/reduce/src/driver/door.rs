@@ -9,14 +9,21 @@ use std::{
 use ropewalk_fabric::{Held, Identity, RegionHandle};
 use ropewalk_membership::{Departure, Handover, HandoverAction};
 use ropewalk_names::{Epoch, Incarnation, Rank};
+use ropewalk_reduce_core::{Recent, SendRates, Site, Term, Worker};
 use ropewalk_rpc::{Call, CallOptions, Responder};
 
 use super::{
+    copies::Copies,
+    inherited::Inherited,
     job::Shared,
-    outbox::LOSSES_MAX,
+    outbox::{LOSSES_MAX, Outbox},
+    peers::Peers,
     procedures::{Admission, Ready},
     progress::ProgressThread,
+    roads::Roads,
     roster::Card,
+    seat::{Seat, costs},
+    table_calls::Legacies,
 };
 
 /// Those who knock, and the step to the next epoch.

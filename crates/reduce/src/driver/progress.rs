@@ -10,8 +10,8 @@ use std::{
 use ropewalk_fabric::{AgentLink, SpanKind};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    Failure, FromScheduler, GiveUp, Place, Recent, SendRates, Session, Site, StreamId, Term, ToScheduler,
-    Worker, WorkerAction,
+    Failure, FromScheduler, GiveUp, Place, Recent, SendRates, Session, Site, StreamId, ToScheduler, Worker,
+    WorkerAction,
 };
 use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -27,7 +27,7 @@ use super::{
     outbox::Outbox,
     peers::{Peers, Sign},
     roads::Roads,
-    seat::{Seat, SeatAction, costs},
+    seat::{Seat, SeatAction},
     session::{Begin, Running},
     sites::{Kind, Sites},
     table_calls::{Legacies, Tables},
@@ -68,9 +68,9 @@ pub(super) struct ProgressThread {
     /// The circumstances of the ends that were told here, for late calls.
     pub(super) ended: Recent<Circumstances>,
     /// The identifiers that were used.
-    names: BTreeSet<Session>,
+    pub(super) names: BTreeSet<Session>,
     /// The reductions to which this rank could not contribute.
-    withdrawn: BTreeMap<Session, Introduction>,
+    pub(super) withdrawn: BTreeMap<Session, Introduction>,
     /// Nothing can be reduced on this rank any more, for this reason.
     pub(super) given_up: Option<ReductionError>,
     pub(super) legacies: Legacies,
