@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 from ropewalk._group import Group
-from ropewalk.errors import JobError, LostError
+from ropewalk.errors import JobEndedError, JobError, LostError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,7 +60,10 @@ class Job(Group):
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """The ranks that were lost when ranks were admitted last and had not come back. All ranks see the same."""
+        """The ranks that were lost when ranks were admitted last and had not come back; none before that.
+
+        All ranks see the same. Receipts name those that are lost later.
+        """
         return tuple(self._job.lost_and_stayed()[0])
 
     @property
@@ -76,13 +79,13 @@ class Job(Group):
                     step, weights = job.share_state((step, weights))
                 ...
 
-        With ``on_failure="respawn"`` a rank that fails is started again; its ``Job()`` waits until the others call this.
-        All ranks that live call it at the same place between their other calls, when none is under way. If nobody has
-        come back it costs as much as a short ``allreduce``. Otherwise groups made before raise
-        :exc:`~ropewalk.errors.JobEndedError` from then on, and the job has the ranks that came back. What these do not
-        know they get by :meth:`share_state`. The first call of a rank that came back returns what that of the others
-        did, so that one loop is right for all. Before that it makes no other call: what all do before the loop, such as
-        a barrier, is for ranks that have not :attr:`come back <has_come_back>`.
+        With ``on_failure="respawn"`` a rank that fails is started again; its ``Job()`` waits until the others call it.
+        All ranks that live call it at the same place between their other calls; those under way end first, and all
+        ranks have to have begun them. If nobody has come back it costs as much as a short ``allreduce``. Otherwise
+        groups made before raise :exc:`~ropewalk.errors.JobEndedError` from then on, and the job has the ranks that came
+        back. What these do not know they get by :meth:`share_state`. The first call of a rank that came back returns
+        what that of the others did, so that one loop is right for all. Before that it makes no other call: what all do
+        before the loop, such as a barrier, is for ranks that have not :attr:`come back <has_come_back>`.
         """
         admitted = tuple(self._job.admit())
         if admitted:
@@ -92,20 +95,20 @@ class Job(Group):
     def share_state(self, value: T) -> T:
         """Gives the ranks that were admitted last the object of those that were there before. All ranks call.
 
-        Pickle carries it; the ranks must trust each other. It begins again from another rank if the one that has the
-        object is lost. Ranks that were there before keep their own object.
+        Pickle carries it; the ranks must trust each other. It comes from the lowest rank that was there before; if that
+        is lost, from the next. Ranks that were there before keep their own object.
         """
         lost, stayed = self._job.lost_and_stayed()
         group: Group = self.without(lost) if lost else self
         for holder in stayed:
             try:
                 told: T = group.broadcast_object(value, holder, on_loss="exclude")
-            except LostError:
-                if holder == stayed[-1]:
+            except LostError as error:
+                if holder not in error.ranks or holder == stayed[-1]:
                     raise
             else:
                 return value if self.rank in stayed else told
-        return value
+        raise JobEndedError("the job has been left")
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Tells whoever watches the job how far a part of the work is."""

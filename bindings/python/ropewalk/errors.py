@@ -2,7 +2,8 @@
 
 Each carries ``rank``, the rank that the error is about; ``ranks``, all ranks that it is about, ascending; and ``host``,
 the name of this host if the error is about it. They are ``None`` and empty where nothing is known. Except for
-:class:`FencedError` and :class:`ResourceError` all ranks get the same error from a call.
+:class:`FencedError` and :class:`ResourceError` all ranks get the same error from a call. :class:`JobOver` is none of
+them: it only ends the process.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ impl Job {
     /// nothing of what the others have computed: they tell it by [`share_state`](Self::share_state). Its own first call
     /// of this returns at once, and the same as that of the others by which it was admitted: so one loop is right for
     /// all ranks. Before that it makes no other call: a broadcast or a barrier before the loop is for ranks that [have
-    /// not come back](Self::has_come_back).
+    /// not come back](Self::has_come_back). A call that some ranks have begun and others make only after this would
+    /// never end.
     ///
     /// Under another process manager nobody comes back.
     ///
@@ -110,7 +111,7 @@ impl Job {
             next: Arc::clone(&next),
             done,
         });
-        entered.recv().map_err(|_| ReduceError::JobEnded)?;
+        entered.recv().map_err(|_| ReduceError::JobEnded)??;
         self.go_on_with(next);
         Ok(admitted)
     }
@@ -121,9 +122,10 @@ impl Job {
     }
 
     /// Tells the ranks that were [admitted](Self::admit) last what the others have. All members call this. Ranks that
-    /// were there before get their own state back; the others get that, whatever they give and however long it is.
+    /// were there before get their own state back; the others get that of the lowest of them, whatever they give and
+    /// however long it is.
     ///
-    /// It is a broadcast of one of them. If that one is lost, another one takes its place.
+    /// It is a broadcast. If the rank that has the state is lost, the next one takes its place.
     ///
     /// # Errors
     /// As [`broadcast`](Group::broadcast); [`ContributionLost`](ReductionError::ContributionLost) if none is left that
@@ -158,8 +160,8 @@ impl Job {
         self.shared().roster.stayed().collect()
     }
 
-    /// The ranks that were lost when ranks were [admitted](Self::admit) last and had not come back, ascending. All
-    /// ranks get the same.
+    /// The ranks that were lost when ranks were [admitted](Self::admit) last and had not come back, ascending; none
+    /// before the first admission. Receipts name those that are lost later. All ranks get the same.
     pub fn lost(&self) -> Vec<Rank> {
         self.shared().roster.lost()
     }

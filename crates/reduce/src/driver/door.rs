@@ -20,11 +20,13 @@ use super::{
     peers::Peers,
     procedures::{Admission, Ready},
     progress::ProgressThread,
+    reduction::ReduceError,
     roads::Roads,
     roster::Card,
     seat::{Seat, costs},
     table_calls::Legacies,
 };
+use crate::outcome::ReductionError;
 
 /// Those who knock, and the step to the next epoch.
 #[derive(Default)]
@@ -51,18 +53,31 @@ struct Step {
     /// Those who did not answer are asked again then.
     unanswered: Vec<Rank>,
     retry_at: Option<Instant>,
-    /// Hears when it is done.
-    done: mpsc::Sender<()>,
+    /// The members that cannot be reached: since when, and when that was found last.
+    unreached: BTreeMap<Rank, (Instant, Instant)>,
+    /// Hears when it is done, or why it never will be.
+    done: mpsc::Sender<Result<(), ReductionError>>,
 }
 
 impl Door {
     /// So long after a member was not reached it is asked again.
     const RETRY: Duration = Duration::from_millis(20);
+    /// So often it is looked if the calls under way have ended.
+    const LOOK_AGAIN: Duration = Duration::from_millis(2);
+    /// A question that is under way for so long has reached its receiver, as far as is known.
+    const REACHED: Duration = Duration::from_secs(5);
+    /// A member that cannot be asked for so long counts as gone.
+    const UNREACHED_MAX: Duration = Duration::from_secs(30);
     /// A member may be stopped for a while; one that is gone is noticed earlier.
     const ANSWER_TIME: Duration = Duration::from_secs(24 * 3600);
 
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.step.as_ref().and_then(|step| step.retry_at)
+    /// When to look again by itself. Calls under way may be ended by their callers, who tell nobody.
+    pub(super) fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        let step = self.step.as_ref()?;
+        match step.handover {
+            Some(_) => step.retry_at,
+            None => Some(now + Self::LOOK_AGAIN),
+        }
     }
 
     fn note_departed(&mut self, rank: Rank, incarnation: Incarnation) {
@@ -168,8 +183,9 @@ impl ProgressThread {
     }
 
     /// This rank enters the epoch of `next` when its calls have ended and the others are ready too.
-    pub(super) fn begin_step(&mut self, next: Arc<Shared>, done: mpsc::Sender<()>) {
-        if self.has_given_up() {
+    pub(super) fn begin_step(&mut self, next: Arc<Shared>, done: mpsc::Sender<Result<(), ReductionError>>) {
+        if let Some(error) = &self.given_up {
+            let _ = done.send(Err(error.clone()));
             return;
         }
         self.door.step = Some(Step {
@@ -178,13 +194,16 @@ impl ProgressThread {
             asked: Vec::new(),
             unanswered: Vec::new(),
             retry_at: None,
+            unreached: BTreeMap::new(),
             done,
         });
     }
 
-    /// Nothing goes on here. Whoever waits for the step hears that.
-    pub(super) fn end_step(&mut self) {
-        self.door.step = None;
+    /// Nothing goes on here. Whoever waits for the step hears why.
+    pub(super) fn end_step(&mut self, error: &ReductionError) {
+        if let Some(step) = self.door.step.take() {
+            let _ = step.done.send(Err(error.clone()));
+        }
     }
 
     /// The ranks that are needed for the step to go on.
@@ -196,20 +215,14 @@ impl ProgressThread {
     }
 
     fn become_ready(&mut self) {
-        let has_calls = !self.running.is_empty()
-            || self
-                .shared
-                .tables
-                .as_ref()
-                .is_some_and(|tables| !tables.are_idle());
-        let Some(step) = self
-            .door
-            .step
-            .as_mut()
-            .filter(|step| step.handover.is_none() && !has_calls)
-        else {
+        let step = self.door.step.as_mut();
+        let Some(step) = step.filter(|step| step.handover.is_none() && self.running.is_empty()) else {
             return;
         };
+        let tables = self.shared.tables.as_ref();
+        if tables.is_some_and(|tables| !tables.are_idle()) {
+            return;
+        }
         let mut handover = Handover::new(self.shared.rank, step.next.roster.stayed());
         self.peers
             .gone
@@ -253,9 +266,17 @@ impl ProgressThread {
                 false
             }
         });
+        let mut lost = Vec::new();
         if step.retry_at.is_none_or(|at| at <= now) {
             step.retry_at = None;
             for rank in std::mem::take(unanswered) {
+                let (since, last) = step.unreached.entry(rank).or_insert((now, now));
+                // A question that was under way for long has reached it.
+                *since = if now - *last > Door::REACHED { now } else { *since };
+                *last = now;
+                if now - *since > Door::UNREACHED_MAX {
+                    lost.push(rank);
+                }
                 handover.handle_unanswered(rank);
             }
         }
@@ -282,8 +303,10 @@ impl ProgressThread {
         }
         if has_entered && let Some(step) = self.door.step.take() {
             self.enter(step);
+            return true;
         }
-        has_entered
+        lost.into_iter().for_each(|rank| self.count_as_gone(rank));
+        false
     }
 
     /// Begins anew with the members of another epoch. Nobody needs anything of the one before.
@@ -295,8 +318,12 @@ impl ProgressThread {
         self.copies.forget_all(&mut self.engine);
         self.releases.let_go_of_all();
         self.give_back();
-        // Calls of groups of the epoch before are refused.
+        // Calls of groups of the epoch before are refused. Of those that came too late nobody hears.
         self.shared.close();
+        for (_, mut running) in std::mem::take(&mut self.running) {
+            self.release(running.take_hold());
+            self.returns.end(running.completion, Err(ReduceError::JobEnded));
+        }
         self.names.clear();
         self.withdrawn.clear();
         let roster = &next.roster;
@@ -344,7 +371,7 @@ impl ProgressThread {
             self.hear_knock(from, card, responder);
         }
         // Whoever waits is told if the process ends here.
-        let _ = done.send(());
+        let _ = done.send(Ok(()));
     }
 }
 

@@ -61,7 +61,7 @@ impl ProgressThread {
             return;
         }
         self.given_up = Some(error.clone());
-        self.end_step();
+        self.end_step(error);
         self.leave_table(error);
         let sessions: Vec<Session> = self.running.keys().copied().collect();
         for session in sessions {

@@ -34,7 +34,7 @@ use super::{
     trace::{Tracer, now_ns},
     turns::Turns,
 };
-use crate::{buffer::Buffer, ids::GroupId};
+use crate::{buffer::Buffer, ids::GroupId, outcome::ReductionError};
 
 /// This process's membership in its job.
 ///
@@ -103,7 +103,7 @@ pub(super) enum Wish {
     /// Enter the next epoch when all members are ready for it, and then say so.
     Enter {
         next: Arc<Shared>,
-        done: mpsc::Sender<()>,
+        done: mpsc::Sender<Result<(), ReductionError>>,
     },
 }
 
@@ -288,7 +288,9 @@ impl Job {
 
     fn leave_by_fence(&self, pmi: &Client) -> Result<(), ClientError> {
         // One that is lost later would otherwise come back to nobody, and take the others for lost.
-        pmi.put(KEY_OF_END, "1")?;
+        if !self.shared.has_failed.load(Ordering::Relaxed) {
+            pmi.put(KEY_OF_END, "1")?;
+        }
         fence_of_all(pmi)
     }
 

@@ -319,7 +319,7 @@ impl ProgressThread {
     }
 
     /// No agent says so, but a rank was silent for too long for those who need its messages, or took too few.
-    fn count_as_gone(&mut self, rank: Rank) {
+    pub(super) fn count_as_gone(&mut self, rank: Rank) {
         if self.seat.is_some() {
             // It may only have been away: from now on it counts as gone.
             if let Some(&identity) = self.peers.heard.get(&rank) {

@@ -464,7 +464,7 @@ impl ProgressThread {
             self.peers.next_deadline(),
             self.roads.next_deadline(),
             self.council_deadline(),
-            self.door.next_deadline(),
+            self.door.next_deadline(now),
             overdue,
             self.shared.tables.as_ref().and_then(Tables::next_deadline),
             self.returns.next_deadline(),

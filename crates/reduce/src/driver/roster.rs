@@ -111,16 +111,20 @@ impl Roster {
         self.members.first().map_or(Rank(0), |card| card.rank)
     }
 
-    /// The table of calls of a rank's host, if others have made it and it can be had, or if the rank is alone there.
+    /// The table of calls of a rank's host, if others have made it and it can be had, or if no other member is there.
     pub(super) fn open_table(&self, rank: Rank) -> Option<CallTable> {
         let host = self.hosts.get(rank.index())?;
-        if has_tables(&self.hosts) && self.hosts.iter().filter(|other| *other == host).count() == 1 {
-            return CallTable::create(1, 0).ok();
+        let here = HostMark::ranks_beside(rank, &self.hosts);
+        let own = here.iter().position(|beside| *beside == rank)?;
+        if has_tables(&self.hosts)
+            && here
+                .iter()
+                .all(|beside| *beside == rank || self.card(*beside).is_none())
+        {
+            return CallTable::create(here.len(), own).ok();
         }
         let (_, place) = self.tables.iter().find(|(made_for, _)| made_for == host)?;
         let place: TablePlace = place.parse().ok()?;
-        let here = HostMark::ranks_beside(rank, &self.hosts);
-        let own = here.iter().position(|beside| *beside == rank)?;
         CallTable::open(&place, here.len(), own).ok()
     }
 }

@@ -341,7 +341,7 @@ impl TableCalls {
         self.table.close(self.own_row());
     }
 
-    /// Another rank is lost: it posts nothing any more.
+    /// Says if no call is under way.
     fn is_idle(&self) -> bool {
         self.lock().calls.is_empty()
     }
@@ -353,6 +353,7 @@ impl TableCalls {
         }
     }
 
+    /// Another rank is lost: it posts nothing any more.
     pub(super) fn close_of(&self, lost: Rank) {
         if let Some(row) = self.row_of(lost) {
             self.table.close(row);
