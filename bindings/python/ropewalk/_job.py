@@ -79,7 +79,7 @@ class Job(Group):
                     step, weights = job.share_state((step, weights))
                 ...
 
-        With ``on_failure="respawn"`` a rank that fails is started again; its ``Job()`` waits until the others call it.
+        With ``on_failure="respawn"`` a rank that fails is started again; its ``Job()`` waits until the others admit it.
         All ranks that live call it at the same place between their other calls; those under way end first, and all
         ranks have to have begun them. If nobody has come back it costs as much as a short ``allreduce``. Otherwise
         groups made before raise :exc:`~ropewalk.errors.JobEndedError` from then on, and the job has the ranks that came
