@@ -16,7 +16,7 @@ use super::{
     copies::Copies,
     inherited::Inherited,
     job::Shared,
-    outbox::{LOSSES_MAX, Outbox},
+    outbox::{LOSSES_MAX, Outbox, is_silent},
     peers::Peers,
     procedures::{Admission, Ready},
     progress::ProgressThread,
@@ -43,15 +43,15 @@ pub(super) struct Door {
     inherited: Vec<(Rank, Incarnation, Held, RegionHandle)>,
 }
 
-/// The step to the next epoch, for which this rank is ready.
+/// The step to the next epoch, for which this rank is ready when its calls have ended.
 struct Step {
     /// The state of this process in that epoch.
     next: Arc<Shared>,
     /// None as long as calls are under way here.
     handover: Option<Handover>,
     asked: Vec<(Rank, Call<()>)>,
-    /// Those who did not answer are asked again then.
-    unanswered: Vec<Rank>,
+    /// Those who did not answer are asked again then; true for one that was silent.
+    unanswered: Vec<(Rank, bool)>,
     retry_at: Option<Instant>,
     /// The members that cannot be reached: since when, and when that was found last.
     unreached: BTreeMap<Rank, (Instant, Instant)>,
@@ -261,18 +261,19 @@ impl ProgressThread {
                 handover.handle_answered();
                 false
             }
-            Some(Err(_)) => {
-                unanswered.push(*rank);
+            Some(Err(error)) => {
+                unanswered.push((*rank, is_silent(&error)));
                 false
             }
         });
         let mut lost = Vec::new();
         if step.retry_at.is_none_or(|at| at <= now) {
             step.retry_at = None;
-            for rank in std::mem::take(unanswered) {
+            for (rank, is_silent) in std::mem::take(unanswered) {
                 let (since, last) = step.unreached.entry(rank).or_insert((now, now));
-                // A question that was under way for long has reached it.
-                *since = if now - *last > Door::REACHED { now } else { *since };
+                if !is_silent && now - *last > Door::REACHED {
+                    *since = now;
+                }
                 *last = now;
                 if now - *since > Door::UNREACHED_MAX {
                     lost.push(rank);
@@ -292,7 +293,7 @@ impl ProgressThread {
                     let call = address.map(|address| self.engine.call::<Ready>(address, &epoch, options));
                     match call {
                         Some(Ok(call)) => step.asked.push((rank, call)),
-                        Some(Err(_)) | None => step.unanswered.push(rank),
+                        Some(Err(_)) | None => step.unanswered.push((rank, false)),
                     }
                 }
                 HandoverAction::Enter => has_entered = true,
