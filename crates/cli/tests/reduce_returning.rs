@@ -39,7 +39,10 @@ fn sums(ranks: u32, options: &[&str], words: &[&str]) -> String {
     let [line] = lines[..] else {
         panic!("{words:?} {stdout}{stderr}");
     };
-    line.strip_prefix(&all).unwrap().to_owned()
+    let Some(sums) = line.strip_prefix(&all) else {
+        panic!("not all came back: {words:?} {stdout}{stderr}");
+    };
+    sums.to_owned()
 }
 
 /// The others go on without a rank that was killed, and with it once it is back, whichever rank it is. What it

@@ -12,6 +12,7 @@ use ropewalk_pmi_client::{Client, ClientError};
 use ropewalk_rpc::{CallError, CallOptions, Engine};
 
 use super::{
+    arrivals::Arrivals,
     bootstrap::{BootstrapError, HostMark, has_tables, key_of_address},
     group::{Group, Protection, ReduceOptions},
     job::{Job, KEY_OF_END, LEAVE_PATIENCE, Wish, fence_of_all},
@@ -219,7 +220,7 @@ fn make_table(rank: Rank, roster: &Roster) -> Option<CallTable> {
 /// [`BootstrapError::JobOver`] if they leave; then this process has left too. [`BootstrapError::NobodyThere`] if nobody
 /// can be reached.
 pub(super) fn come_back(
-    engine: &mut Engine,
+    (engine, arrivals): (&mut Engine, &Arrivals),
     card: &Card,
     pmi: &Client,
     size: u32,
@@ -246,7 +247,7 @@ pub(super) fn come_back(
                 let Some(address) = address_of(*rank)? else {
                     continue;
                 };
-                match knock(engine, card, &address) {
+                match knock((&mut *engine, arrivals), card, &address) {
                     Answer::Admitted(roster) if roster.fits(size) && roster.card(card.rank) == Some(card) => {
                         let name = name_of_door(pmi, card.rank);
                         // A process before this one may have come back too.
@@ -272,7 +273,7 @@ pub(super) fn come_back(
         }
         let end = Instant::now() + PAUSE;
         while Instant::now() < end {
-            engine.wait(LOOK_AGAIN);
+            wait(engine, arrivals);
         }
     }
     Err(BootstrapError::NobodyThere { rank: card.rank })
@@ -287,7 +288,7 @@ enum Answer {
     NotThere,
 }
 
-fn knock(engine: &mut Engine, card: &Card, address: &Address) -> Answer {
+fn knock((engine, arrivals): (&mut Engine, &Arrivals), card: &Card, address: &Address) -> Answer {
     let options = CallOptions::new(ANSWER_TIME);
     let Ok(mut call) = engine.call::<Knock>(address, &Box::new(card.clone()), options) else {
         return Answer::NotThere;
@@ -297,10 +298,16 @@ fn knock(engine: &mut Engine, card: &Card, address: &Address) -> Answer {
             Some(Ok(Admission::Admitted(roster))) => return Answer::Admitted(roster),
             Some(Ok(Admission::JobOver)) => return Answer::JobOver,
             Some(Err(CallError::TimedOut { .. } | CallError::Fault { .. })) => return Answer::NotYet,
-            Some(Err(_)) => return Answer::NotThere,
-            None => drop(engine.wait(LOOK_AGAIN)),
+            Some(Ok(Admission::Waiting) | Err(_)) => return Answer::NotThere,
+            None => wait(engine, arrivals),
         }
     }
+}
+
+/// Waits a moment for something to come.
+fn wait(engine: &mut Engine, arrivals: &Arrivals) {
+    engine.wait(LOOK_AGAIN);
+    arrivals.turn_away();
 }
 
 /// The name under which a process that has come back can be found.
@@ -314,3 +321,53 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// After all have been asked, and nobody is there.
 const PAUSE: Duration = Duration::from_millis(200);
 const ROUNDS_MAX: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use ropewalk_fabric::{Endpoint, EndpointOptions, Identity, JobKey, Role};
+    use ropewalk_names::{Incarnation, JobId};
+
+    use super::*;
+
+    /// Processes that have come back may take the ports of those that were lost. They do not wait for each other.
+    #[test]
+    fn those_who_wait_themselves_are_not_waited_for() {
+        let key = JobKey::generate().unwrap();
+        let newcomer = |rank: u32| {
+            let identity = Identity {
+                role: Role::Rank,
+                rank: Rank(rank),
+                incarnation: Incarnation(1),
+            };
+            let options = EndpointOptions::new(JobId([0; 16]), key.clone(), identity);
+            let mut engine = Engine::new(Endpoint::bind(options).unwrap());
+            let arrivals = Arrivals::serve(&mut engine);
+            let card = Card {
+                rank: identity.rank,
+                incarnation: identity.incarnation,
+                address: engine.address().clone(),
+            };
+            (engine, arrivals, card)
+        };
+        let (mut first, first_arrivals, first_card) = newcomer(0);
+        let (mut second, second_arrivals, second_card) = newcomer(1);
+        let begun = Instant::now();
+        // Each asks the other at the same time, and then itself.
+        let asked = |engine: &mut Engine, arrivals: &Arrivals, own: &Card, other: &Card| {
+            for address in [&other.address, &own.address] {
+                let answer = knock((&mut *engine, arrivals), own, address);
+                assert!(matches!(answer, Answer::NotThere));
+            }
+            while begun.elapsed() < ANSWER_TIME / 5 {
+                wait(engine, arrivals);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| asked(&mut first, &first_arrivals, &first_card, &second_card));
+            asked(&mut second, &second_arrivals, &second_card, &first_card);
+        });
+        assert!(begun.elapsed() < ANSWER_TIME);
+    }
+}

@@ -123,6 +123,21 @@ impl Arrivals {
         }
     }
 
+    /// Tells those who knock here that this rank is not admitted itself. It may have the port of one that was lost.
+    pub(super) fn turn_away(&self) {
+        let mut mail = self.mail.lock();
+        let posts = std::mem::take(&mut *mail).into_iter();
+        *mail = posts
+            .filter_map(|post| match post.mail {
+                Mail::Knock(_, responder) => {
+                    responder.answer(Ok(Admission::Waiting));
+                    None
+                }
+                mail => Some(Post { mail, ..post }),
+            })
+            .collect();
+    }
+
     /// Messages are numbered anew.
     pub(super) fn begin_epoch(&mut self) {
         self.taken = Taken::default();

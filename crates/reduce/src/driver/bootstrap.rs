@@ -110,7 +110,7 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
                 incarnation,
                 address: engine.address().clone(),
             };
-            let roster = come_back(&mut engine, &card, pmi, size)?;
+            let roster = come_back((&mut engine, &arrivals), &card, pmi, size)?;
             if let Some(link) = &link {
                 link.send(&ropewalk_fabric::ToAgent::Admitted, None)?;
             }

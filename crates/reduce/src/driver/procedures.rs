@@ -92,6 +92,8 @@ pub(super) enum Admission {
     Admitted(Box<Roster>),
     /// The others leave the job.
     JobOver,
+    /// Who was asked has come back itself, and waits for the same.
+    Waiting,
 }
 
 /// Says that a rank is ready for an epoch; the answer says that the other one has entered it.
