@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use ropewalk_fabric::{Address, CallTable};
 use ropewalk_names::Rank;
 use ropewalk_pmi_client::{Client, ClientError};
-use ropewalk_rpc::{CallError, CallOptions, Engine};
+use ropewalk_rpc::{Call, CallError, CallOptions, Engine};
 
 use super::{
     arrivals::Arrivals,
@@ -242,12 +242,23 @@ pub(super) fn come_back(
     let mut rounds_without_answer = 0;
     while rounds_without_answer < ROUNDS_MAX {
         rounds_without_answer += 1;
-        for address_of in [&known as &dyn Fn(Rank) -> _, &published] {
-            for rank in &others {
-                let Some(address) = address_of(*rank)? else {
-                    continue;
-                };
-                match knock((&mut *engine, arrivals), card, &address) {
+        let first = others.iter().map(|rank| known(*rank));
+        let mut addresses = first.chain(others.iter().map(|rank| published(*rank)));
+        let mut knocks = Knocks::default();
+        loop {
+            while knocks.have_room()
+                && let Some(address) = addresses.next()
+            {
+                if let Some(address) = address? {
+                    knocks.begin(engine, card, &address);
+                }
+            }
+            if knocks.0.is_empty() {
+                break;
+            }
+            wait(engine, arrivals);
+            for answer in knocks.take() {
+                match answer {
                     Answer::Admitted(roster) if roster.fits(size) && roster.card(card.rank) == Some(card) => {
                         let name = name_of_door(pmi, card.rank);
                         // A process before this one may have come back too.
@@ -288,19 +299,40 @@ enum Answer {
     NotThere,
 }
 
-fn knock((engine, arrivals): (&mut Engine, &Arrivals), card: &Card, address: &Address) -> Answer {
-    let options = CallOptions::new(ANSWER_TIME);
-    let Ok(mut call) = engine.call::<Knock>(address, &Box::new(card.clone()), options) else {
-        return Answer::NotThere;
-    };
-    loop {
-        match call.try_take() {
-            Some(Ok(Admission::Admitted(roster))) => return Answer::Admitted(roster),
-            Some(Ok(Admission::JobOver)) => return Answer::JobOver,
-            Some(Err(CallError::TimedOut { .. } | CallError::Fault { .. })) => return Answer::NotYet,
-            Some(Ok(Admission::Waiting) | Err(_)) => return Answer::NotThere,
-            None => wait(engine, arrivals),
-        }
+/// The questions that are under way. The port of one that was lost may belong to a program that says nothing: so several
+/// are asked at a time.
+#[derive(Default)]
+struct Knocks(Vec<Call<Admission>>);
+
+impl Knocks {
+    const MAX: usize = 8;
+
+    fn have_room(&self) -> bool {
+        self.0.len() < Self::MAX
+    }
+
+    fn begin(&mut self, engine: &mut Engine, card: &Card, address: &Address) {
+        let options = CallOptions::new(ANSWER_TIME);
+        // One that cannot even be asked is not there.
+        self.0
+            .extend(engine.call::<Knock>(address, &Box::new(card.clone()), options));
+    }
+
+    /// The answers that have come.
+    fn take(&mut self) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        self.0.retain_mut(|knock| {
+            let answer = match knock.try_take() {
+                Some(Ok(Admission::Admitted(roster))) => Answer::Admitted(roster),
+                Some(Ok(Admission::JobOver)) => Answer::JobOver,
+                Some(Err(CallError::TimedOut { .. } | CallError::Fault { .. })) => Answer::NotYet,
+                Some(Ok(Admission::Waiting) | Err(_)) => Answer::NotThere,
+                None => return true,
+            };
+            answers.push(answer);
+            false
+        });
+        answers
     }
 }
 
@@ -354,11 +386,16 @@ mod tests {
         let (mut first, first_arrivals, first_card) = newcomer(0);
         let (mut second, second_arrivals, second_card) = newcomer(1);
         let begun = Instant::now();
-        // Each asks the other at the same time, and then itself.
+        // Each asks the other and itself.
         let asked = |engine: &mut Engine, arrivals: &Arrivals, own: &Card, other: &Card| {
+            let mut knocks = Knocks::default();
             for address in [&other.address, &own.address] {
-                let answer = knock((&mut *engine, arrivals), own, address);
-                assert!(matches!(answer, Answer::NotThere));
+                knocks.begin(engine, own, address);
+            }
+            while !knocks.0.is_empty() {
+                wait(engine, arrivals);
+                let answers = knocks.take();
+                assert!(answers.iter().all(|answer| matches!(answer, Answer::NotThere)));
             }
             while begun.elapsed() < ANSWER_TIME / 5 {
                 wait(engine, arrivals);
