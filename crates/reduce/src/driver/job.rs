@@ -76,10 +76,18 @@ pub(super) struct Shared {
     calls: Mutex<BTreeMap<GroupId, u64>>,
     holds: Arc<AtomicU64>,
     pub(super) spare_memory: SpareMemory,
-    /// The last reduction that ended here brought an error, or none can be done any more.
-    has_failed: AtomicBool,
+    standing: Standing,
     /// The tables of the ranks of this host.
     pub(super) tables: Option<Tables>,
+}
+
+/// How this rank stands to the others.
+#[derive(Debug, Default)]
+struct Standing {
+    /// The last reduction that ended here brought an error, or none can be done any more.
+    has_failed: AtomicBool,
+    /// All ranks have wanted to leave: nobody waits for anything of another.
+    all_have_left: AtomicBool,
 }
 
 /// A wish of the program.
@@ -145,7 +153,7 @@ impl Job {
             calls: Mutex::default(),
             holds: Arc::default(),
             spare_memory: SpareMemory::default(),
-            has_failed: AtomicBool::new(false),
+            standing: Standing::default(),
             tables,
         });
         let descriptor = engine.as_fd().try_clone_to_owned();
@@ -266,7 +274,7 @@ impl Job {
             return Ok(());
         };
         // The others may need this rank, and above all the scheduler, until they are done.
-        let patience = match self.shared.has_failed.load(Ordering::Relaxed) {
+        let patience = match self.shared.has_failed() {
             true => LEAVE_PATIENCE_AFTER_ERROR,
             false => LEAVE_PATIENCE,
         };
@@ -288,10 +296,12 @@ impl Job {
 
     fn leave_by_fence(&self, pmi: &Client) -> Result<(), ClientError> {
         // One that is lost later would otherwise come back to nobody, and take the others for lost.
-        if !self.shared.has_failed.load(Ordering::Relaxed) {
+        if !self.shared.has_failed() {
             pmi.put(KEY_OF_END, "1")?;
         }
-        fence_of_all(pmi)
+        fence_of_all(pmi)?;
+        self.shared.standing.all_have_left.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Waits until all ranks that live want to leave.
@@ -342,7 +352,10 @@ impl Shared {
             calls: Mutex::default(),
             holds: Arc::clone(&self.holds),
             spare_memory: SpareMemory::default(),
-            has_failed: AtomicBool::new(self.has_failed.load(Ordering::Relaxed)),
+            standing: Standing {
+                has_failed: AtomicBool::new(self.has_failed()),
+                ..Standing::default()
+            },
             tables,
         }
     }
@@ -407,7 +420,16 @@ impl Shared {
 
     /// Takes note of how the last reduction ended.
     pub(super) fn set_failed(&self, has_failed: bool) {
-        self.has_failed.store(has_failed, Ordering::Relaxed);
+        self.standing.has_failed.store(has_failed, Ordering::Relaxed);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.standing.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Says if nobody waits for anything that this rank has not sent yet.
+    pub(super) fn all_have_left(&self) -> bool {
+        self.standing.all_have_left.load(Ordering::Relaxed)
     }
 
     pub(super) fn next_call(&self, group: GroupId) -> u64 {

@@ -529,7 +529,7 @@ impl Machines for ProgressThread {
     /// The others may have to hear of an error with which this rank leaves.
     fn say_farewell(mut self) {
         let end = Instant::now() + FAREWELL_TIME;
-        loop {
+        while !self.shared.all_have_left() {
             self.act();
             self.send();
             if !self.outbox.lines.has_unsent() || Instant::now() > end {
