@@ -299,8 +299,8 @@ enum Answer {
     NotThere,
 }
 
-/// The questions that are under way. The port of one that was lost may belong to a program that says nothing: so several
-/// are asked at a time.
+/// The questions that are under way. The port of one that was lost may belong to a program that says nothing: so
+/// several are asked at a time.
 #[derive(Default)]
 struct Knocks(Vec<Call<Admission>>);
 
