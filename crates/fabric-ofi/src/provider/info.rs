@@ -1,7 +1,7 @@
 //! The offers of libfabric, as `fi_getinfo` finds them.
 
 use std::{
-    ffi::{CStr, CString},
+    ffi::{CStr, CString, c_int},
     net::SocketAddr,
     ptr,
 };
@@ -29,12 +29,13 @@ impl Info {
         };
         let name = CString::new(provider).map_err(|_| unknown("a name has no zero byte".to_owned()))?;
         let hints = Self::hints(library, &name);
-        let found = hints.query(None).map_err(unknown)?;
+        let failed = |number| unknown(library.message(number));
+        let found = hints.query(None).map_err(failed)?;
         // SAFETY: it is what `fi_getinfo` found.
         let format = unsafe { (*found.0).addr_format };
         let by_ip = [ofi::FI_SOCKADDR, ofi::FI_SOCKADDR_IN, ofi::FI_SOCKADDR_IN6].contains(&format);
         match by_ip {
-            true => hints.query(Some(bind)).map_err(unknown),
+            true => hints.query(Some(bind)).map_err(failed),
             false => Ok(found),
         }
     }
@@ -67,7 +68,8 @@ impl Info {
         self.0
     }
 
-    fn query(&self, bind: Option<SocketAddr>) -> Result<Self, String> {
+    /// What fits these hints, or the number of libfabric's error.
+    fn query(&self, bind: Option<SocketAddr>) -> Result<Self, c_int> {
         let node = bind.and_then(|bind| CString::new(bind.ip().to_string()).ok());
         let port = bind.map(|bind| bind.port()).filter(|&port| port != 0);
         let service = port.and_then(|port| CString::new(port.to_string()).ok());
@@ -86,7 +88,7 @@ impl Info {
             )
         };
         if got != 0 || found.is_null() {
-            return Err(self.1.message(got));
+            return Err(got);
         }
         Ok(Self(found, self.1))
     }

@@ -11,6 +11,7 @@ pub mod loader_cache;
 pub mod service;
 
 use ropewalk_names::JobId;
+use thiserror::Error;
 
 /// The MPI of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,45 +91,30 @@ impl Flavour {
     }
 
     /// Why several ranks of such a program would not find each other by PMI, if that is so.
-    pub fn refusal(&self, means: Means) -> Option<String> {
+    pub fn refusal(&self, means: Means) -> Option<Refusal> {
+        let has_pmix = means.has_pmix;
         let (portable_layer, library) = match self {
             Self::None | Self::Mpich => return None,
             Self::OpenMpi {
                 portable_layer,
                 library,
-            } => (*portable_layer, library),
+            } => (*portable_layer, library.clone()),
             Self::Pmix { library } => {
-                return Some(format!(
-                    "it is linked with PMIx ({library}), {}",
-                    without_pmix(means)
-                ));
+                let library = library.clone();
+                return Some(Refusal::Pmix { library, has_pmix });
             }
         };
         if portable_layer >= PMIX_ONLY {
-            return Some(format!(
-                "it is linked with Open MPI 5 or later ({library}), which can be started by PMIx only, {}",
-                without_pmix(means)
-            ));
+            return Some(Refusal::OpenMpi5 { library, has_pmix });
         }
         if means.lacks_component {
-            return Some(format!(
-                "it is linked with an Open MPI ({library}) that was built without {FLUX_COMPONENT}, by which it speaks \
-                 PMI: use Debian's Open MPI 4 or MPICH, or start it with the mpirun of that Open MPI"
-            ));
+            return Some(Refusal::NoComponent { library });
         }
-        (!means.has_library).then(|| {
-            format!(
-                "it is linked with Open MPI ({library}), which speaks PMI through ropewalk's {}, and that is not to be \
-                 found: it belongs beside the executable ropewalk or into {}, or into a folder that the variable \
-                 {LIBRARY_VARIABLE} names",
-                LIBRARY_NAMES[0],
-                LIBRARY_FOLDERS[1..].join(" or "),
-            )
-        })
+        (!means.has_library).then_some(Refusal::NoLibrary { library })
     }
 
     /// Why a program and these others of its job would not find each other, if that is so.
-    pub fn refusal_beside(&self, others: &[Self]) -> Option<String> {
+    pub fn refusal_beside(&self, others: &[Self]) -> Option<Refusal> {
         let name = |flavour: &Self| match flavour {
             Self::OpenMpi { .. } => Some("Open MPI"),
             Self::Mpich => Some("MPICH"),
@@ -136,16 +122,75 @@ impl Flavour {
         };
         let own = name(self)?;
         let other = others.iter().filter_map(name).find(|other| *other != own)?;
-        Some(format!(
-            "it is linked with {own}, and another program of the job with {other}, and their ranks cannot speak with \
-             each other: link all programs of a job with the same MPI, or start each by a command of its own"
-        ))
+        Some(Refusal::OtherMpi { own, other })
     }
 }
 
+/// Why several ranks of a program would not find each other, as a clause.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The user wants PMIx, and the host does not have it.
+    #[error("--pmi pmix wants libpmix, which is not on this host: install the Debian package {PMIX_PACKAGE}")]
+    NoPmix,
+    /// The program speaks nothing but PMIx.
+    #[error("it is linked with PMIx ({library}), {}", without_pmix(*.has_pmix))]
+    Pmix {
+        /// The path of `libpmix`.
+        library: String,
+        /// The host has it for us.
+        has_pmix: bool,
+    },
+    /// Its Open MPI speaks nothing but PMIx.
+    #[error(
+        "it is linked with Open MPI 5 or later ({library}), which can be started by PMIx only, {}",
+        without_pmix(*.has_pmix)
+    )]
+    OpenMpi5 {
+        /// The path of `libmpi`.
+        library: String,
+        /// The host has libpmix.
+        has_pmix: bool,
+    },
+    /// Its Open MPI 4 cannot speak PMI.
+    #[error(
+        "it is linked with an Open MPI ({library}) that was built without {FLUX_COMPONENT}, by which it speaks PMI: \
+         use Debian's Open MPI 4 or MPICH, or start it with the mpirun of that Open MPI"
+    )]
+    NoComponent {
+        /// The path of `libmpi`.
+        library: String,
+    },
+    /// Our library, by which its Open MPI 4 speaks PMI, is not there.
+    #[error(
+        "it is linked with Open MPI ({library}), which speaks PMI through ropewalk's {}, and that is not to be found: \
+         it belongs beside the executable ropewalk or into {}, or into a folder that the variable {LIBRARY_VARIABLE} \
+         names",
+        LIBRARY_NAMES[0],
+        LIBRARY_FOLDERS[1..].join(" or ")
+    )]
+    NoLibrary {
+        /// The path of `libmpi`.
+        library: String,
+    },
+    /// Another program of the job has another MPI.
+    #[error(
+        "it is linked with {own}, and another program of the job with {other}, and their ranks cannot speak with each \
+         other: link all programs of a job with the same MPI, or start each by a command of its own"
+    )]
+    OtherMpi {
+        /// The name of its MPI.
+        own: &'static str,
+        /// The name of the other program's.
+        other: &'static str,
+    },
+}
+
+/// The Debian package with libpmix.
+const PMIX_PACKAGE: &str = "libpmix2";
+
 /// The rest of a sentence about a program that needs PMIx.
-fn without_pmix(means: Means) -> &'static str {
-    match means.has_pmix {
+fn without_pmix(has_pmix: bool) -> &'static str {
+    match has_pmix {
         true => "and --pmi says that ropewalk serves PMI only: leave that option out",
         false => "and libpmix is not on this host: install the Debian package libpmix2",
     }
@@ -229,7 +274,10 @@ mod tests {
             let refusal = flavour.refusal(means);
             match expected {
                 None => assert_eq!(refusal, None),
-                Some(part) => assert!(refusal.is_some_and(|text| text.contains(part)), "{flavour:?}"),
+                Some(part) => assert!(
+                    refusal.is_some_and(|refusal| refusal.to_string().contains(part)),
+                    "{flavour:?}"
+                ),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Flavour, Means};
+use super::{Flavour, Means, Refusal};
 
 /// The protocol by which ranks find each other, as the user wants it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,20 +100,15 @@ impl Kind {
     }
 }
 
-/// The Debian package with libpmix.
-const PACKAGE: &str = "libpmix2";
-
 /// By which protocols a program is served.
 ///
 /// # Errors
-/// Why its ranks would not find each other, as a clause.
-pub fn service(choice: PmiChoice, kind: Kind, flavour: &Flavour, means: Means) -> Result<Service, String> {
+/// If its ranks would not find each other.
+pub fn service(choice: PmiChoice, kind: Kind, flavour: &Flavour, means: Means) -> Result<Service, Refusal> {
     let needs_pmix = flavour.speaks_pmix();
     match (choice, needs_pmix || kind == Kind::Open) {
         (PmiChoice::Pmix, _) if means.has_pmix => Ok(Service::Pmix),
-        (PmiChoice::Pmix, _) => Err(format!(
-            "--pmi pmix wants libpmix, which is not on this host: install the Debian package {PACKAGE}"
-        )),
+        (PmiChoice::Pmix, _) => Err(Refusal::NoPmix),
         (PmiChoice::Auto, true) if means.has_pmix => Ok(match needs_pmix {
             true => Service::Pmix,
             false => Service::Both,
@@ -235,7 +230,10 @@ mod tests {
             assert_eq!(found.ok(), expected, "{choice:?} {kind:?} {flavour:?} {has_pmix}");
         }
         let refusal = service(Auto, Kind::Linked, &pmix, means(false)).unwrap_err();
-        assert!(refusal.contains(PACKAGE), "{refusal}");
+        assert!(
+            refusal.to_string().contains(crate::mpi::PMIX_PACKAGE),
+            "{refusal}"
+        );
     }
 
     /// Open MPI and PMIx are known by what a process has mapped, and MPICH's `libmpi` is neither.

@@ -42,14 +42,16 @@ impl Library {
     /// # Errors
     /// If none can be loaded, or it lacks a function.
     pub(crate) fn load(candidates: &[PathBuf]) -> Result<Self, LoadError> {
-        let mut reason = "no file is named".to_owned();
+        let mut last = LoadError::NotFound {
+            reason: "no file is named".to_owned(),
+        };
         for candidate in candidates {
             match open(candidate) {
                 Ok(handle) => return Self::of(handle),
-                Err(error) => reason = error,
+                Err(error) => last = error,
             }
         }
-        Err(LoadError::NotFound { reason })
+        Err(last)
     }
 
     fn of(handle: *mut c_void) -> Result<Self, LoadError> {
@@ -99,14 +101,17 @@ unsafe fn text(pointer: *const c_char) -> String {
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
 }
 
-fn open(file: &Path) -> Result<*mut c_void, String> {
-    let name = CString::new(file.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+fn open(file: &Path) -> Result<*mut c_void, LoadError> {
+    let name = CString::new(file.as_os_str().as_bytes()).map_err(|error| LoadError::NotFound {
+        reason: error.to_string(),
+    })?;
     // Its components are libraries of their own that need its functions.
     // SAFETY: the name is a C string. Loading runs initialisers, which the library is made for.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if handle.is_null() {
         // SAFETY: it returns null or a string that lives until this thread's next call of the dynamic loader.
-        return Err(unsafe { text(libc::dlerror()) });
+        let reason = unsafe { text(libc::dlerror()) };
+        return Err(LoadError::NotFound { reason });
     }
     Ok(handle)
 }

@@ -84,8 +84,8 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
             let decided = mpi::service::service(plan.pmi.protocol, kind, &found, means);
             let refused = decided.clone().err().or_else(|| found.refusal_beside(&others));
             // One rank alone is what such a program is without us, too.
-            if let (true, Some(reason)) = (group.size > 1, refused) {
-                let kind = StartErrorKind::NotExecutable;
+            if let (true, Some(refusal)) = (group.size > 1, refused) {
+                let (kind, reason) = (StartErrorKind::NotExecutable, refusal.to_string());
                 return Err(StartError { kind, reason });
             }
             service = decided.unwrap_or(Service::Pmi);
