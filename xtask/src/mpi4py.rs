@@ -218,6 +218,8 @@ impl Place {
         time_max: Duration,
     ) -> anyhow::Result<Outcome> {
         let log = self.folder.join("log");
+        // The tests write scripts there, and Python looks for modules beside them.
+        let temporary = tempfile::tempdir()?;
         let mut command = Command::new(launcher[0]);
         command
             .args(&launcher[1..])
@@ -225,6 +227,7 @@ impl Place {
             .arg(self.environment.join("bin/python"))
             .arg(&self.tests)
             .args(words)
+            .env("TMPDIR", temporary.path())
             // What tests spawn is started by the launcher that they find.
             .env("PATH", format!("{}:/usr/bin:/bin", self.environment.join("bin").display()))
             .stdin(Stdio::null())
