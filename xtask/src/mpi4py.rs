@@ -218,7 +218,7 @@ impl Place {
         time_max: Duration,
     ) -> anyhow::Result<Outcome> {
         let log = self.folder.join("log");
-        // The tests write scripts there, and Python looks for modules beside them.
+        // The tests write scripts into the folder for temporary files, and Python looks for modules beside them.
         let temporary = tempfile::tempdir()?;
         let mut command = Command::new(launcher[0]);
         command

@@ -189,10 +189,10 @@ pub enum Refusal {
 const PMIX_PACKAGE: &str = "libpmix2";
 
 /// The rest of a sentence about a program that needs PMIx.
-fn without_pmix(has_pmix: bool) -> &'static str {
+fn without_pmix(has_pmix: bool) -> String {
     match has_pmix {
-        true => "and --pmi says that ropewalk serves PMI only: leave that option out",
-        false => "and libpmix is not on this host: install the Debian package libpmix2",
+        true => "and --pmi says that ropewalk serves PMI only: leave that option out".to_owned(),
+        false => format!("and libpmix is not on this host: install the Debian package {PMIX_PACKAGE}"),
     }
 }
 

@@ -214,17 +214,18 @@ fn make_table(rank: Rank, roster: &Roster) -> Option<CallTable> {
     CallTable::create(here.len(), own).ok()
 }
 
-/// Asks the others for admission, and lets those find this process that come back later.
+/// Asks the others for admission, and lets those find this process that come back later. `None` if the others leave
+/// the job, and wait for this process to [leave with them](leave_late).
 ///
 /// # Errors
-/// [`BootstrapError::JobOver`] if they leave; then this process has left too. [`BootstrapError::NobodyThere`] if nobody
-/// can be reached.
+/// [`BootstrapError::JobOver`] if they have left; then this process has left too. [`BootstrapError::NobodyThere`] if
+/// nobody can be reached.
 pub(super) fn come_back(
     (engine, arrivals): (&mut Engine, &Arrivals),
     card: &Card,
-    pmi: &Client,
-    size: u32,
-) -> Result<Roster, BootstrapError> {
+    (pmi, size): (&Client, u32),
+    connect_timeout: Duration,
+) -> Result<Option<Roster>, BootstrapError> {
     let known = |rank: Rank| -> Result<Option<Address>, ClientError> {
         // In the key-value space only the addresses of the first processes can be seen without a fence of all.
         let text = pmi.get(&key_of_address(rank))?.unwrap_or_default();
@@ -238,94 +239,118 @@ pub(super) fn come_back(
             .ok()
             .and_then(|address| address.parse().ok()))
     };
-    let others: Vec<Rank> = (0..size).map(Rank).filter(|rank| *rank != card.rank).collect();
+    let name = name_of_door(pmi, card.rank);
+    // A process before this one may have come back too.
+    let _ = pmi.unpublish(&name);
+    pmi.publish(&name, card.address.to_string().as_bytes())?;
+    // Each begins with another one: not all are to ask the same.
+    let others = || (1..size).map(|step| Rank((card.rank.0 + step) % size));
     let mut rounds_without_answer = 0;
     while rounds_without_answer < ROUNDS_MAX {
         rounds_without_answer += 1;
-        let first = others.iter().map(|rank| known(*rank));
-        let mut addresses = first.chain(others.iter().map(|rank| published(*rank)));
-        let mut knocks = Knocks::default();
+        let mut is_over = false;
+        let mut addresses = others().map(known).chain(others().map(published));
+        let mut knocks = Knocks::new(connect_timeout);
         loop {
-            while knocks.have_room()
-                && let Some(address) = addresses.next()
-            {
-                if let Some(address) = address? {
+            // One at a time: answers come meanwhile.
+            let next = match knocks.have_room() {
+                true => addresses.next().transpose()?,
+                false => None,
+            };
+            let patience = match next {
+                Some(Some(address)) => {
                     knocks.begin(engine, card, &address);
+                    Duration::ZERO
                 }
-            }
-            if knocks.0.is_empty() {
-                break;
-            }
-            wait(engine, arrivals);
+                Some(None) => Duration::ZERO,
+                None if knocks.under_way.is_empty() => break,
+                None => LOOK_AGAIN,
+            };
+            wait(engine, arrivals, patience);
             for answer in knocks.take() {
                 match answer {
                     Answer::Admitted(roster) if roster.fits(size) && roster.card(card.rank) == Some(card) => {
-                        let name = name_of_door(pmi, card.rank);
-                        // A process before this one may have come back too.
-                        let _ = pmi.unpublish(&name);
-                        pmi.publish(&name, card.address.to_string().as_bytes())?;
-                        return Ok(*roster);
+                        return Ok(Some(*roster));
                     }
-                    Answer::JobOver => {
-                        pmi.set_timeout(LEAVE_PATIENCE);
-                        fence_of_all(pmi)?;
-                        pmi.finalize()?;
-                        return Err(BootstrapError::JobOver { rank: card.rank });
-                    }
-                    Answer::NotYet => rounds_without_answer = 0,
+                    Answer::JobOver => is_over = true,
+                    Answer::AskAgain => rounds_without_answer = 0,
                     Answer::Admitted(_) | Answer::NotThere => {}
                 }
             }
         }
-        // Those who say so are there until all are: this is for when all have left.
-        if rounds_without_answer > 0 && pmi.get(KEY_OF_END)?.is_some() {
-            pmi.finalize()?;
-            return Err(BootstrapError::JobOver { rank: card.rank });
+        if rounds_without_answer > 0 {
+            // A rank that leaves with an error says so too: it counts if nobody computes.
+            if is_over {
+                return Ok(None);
+            }
+            // Those who say so are there until all are: this is for when all have left.
+            if pmi.get(KEY_OF_END)?.is_some() {
+                pmi.finalize()?;
+                return Err(BootstrapError::JobOver { rank: card.rank });
+            }
         }
         let end = Instant::now() + PAUSE;
         while Instant::now() < end {
-            wait(engine, arrivals);
+            wait(engine, arrivals, LOOK_AGAIN);
         }
     }
     Err(BootstrapError::NobodyThere { rank: card.rank })
+}
+
+/// Leaves the job with the others, without having been in it again.
+pub(super) fn leave_late(pmi: &Client) -> Result<(), ClientError> {
+    pmi.set_timeout(LEAVE_PATIENCE);
+    fence_of_all(pmi)?;
+    pmi.finalize()
 }
 
 /// The answer to a rank that has come back.
 enum Answer {
     Admitted(Box<Roster>),
     JobOver,
-    /// Somebody is there, computes, and has taken note.
-    NotYet,
+    /// Somebody is there who computes.
+    AskAgain,
     NotThere,
 }
 
 /// The questions that are under way. The port of one that was lost may belong to a program that says nothing: so
 /// several are asked at a time.
-#[derive(Default)]
-struct Knocks(Vec<Call<Admission>>);
+struct Knocks {
+    under_way: Vec<Call<Admission>>,
+    answer_time: Duration,
+}
 
 impl Knocks {
     const MAX: usize = 8;
 
+    /// None yet. That a program says nothing is known before their time is over: to connect takes so long at most, and
+    /// so does the handshake.
+    fn new(connect_timeout: Duration) -> Self {
+        Self {
+            under_way: Vec::new(),
+            answer_time: ANSWER_TIME_MIN.max(3 * connect_timeout),
+        }
+    }
+
     fn have_room(&self) -> bool {
-        self.0.len() < Self::MAX
+        self.under_way.len() < Self::MAX
     }
 
     fn begin(&mut self, engine: &mut Engine, card: &Card, address: &Address) {
-        let options = CallOptions::new(ANSWER_TIME);
+        let options = CallOptions::new(self.answer_time);
+        let knock = engine.call::<Knock>(address, &Box::new(card.clone()), options);
         // One that cannot even be asked is not there.
-        self.0
-            .extend(engine.call::<Knock>(address, &Box::new(card.clone()), options));
+        self.under_way.extend(knock);
     }
 
     /// The answers that have come.
     fn take(&mut self) -> Vec<Answer> {
         let mut answers = Vec::new();
-        self.0.retain_mut(|knock| {
+        self.under_way.retain_mut(|knock| {
             let answer = match knock.try_take() {
                 Some(Ok(Admission::Admitted(roster))) => Answer::Admitted(roster),
                 Some(Ok(Admission::JobOver)) => Answer::JobOver,
-                Some(Err(CallError::TimedOut { .. } | CallError::Fault { .. })) => Answer::NotYet,
+                Some(Err(CallError::TimedOut { .. } | CallError::Fault { .. })) => Answer::AskAgain,
                 Some(Ok(Admission::Waiting) | Err(_)) => Answer::NotThere,
                 None => return true,
             };
@@ -336,9 +361,9 @@ impl Knocks {
     }
 }
 
-/// Waits a moment for something to come.
-fn wait(engine: &mut Engine, arrivals: &Arrivals) {
-    engine.wait(LOOK_AGAIN);
+/// Waits for something to come.
+fn wait(engine: &mut Engine, arrivals: &Arrivals, patience: Duration) {
+    engine.wait(patience);
     arrivals.turn_away();
 }
 
@@ -347,8 +372,8 @@ fn name_of_door(pmi: &Client, rank: Rank) -> Vec<u8> {
     [b"ropewalk-door-", pmi.kvsname(), format!("-{rank}").as_bytes()].concat()
 }
 
-/// So long a rank is waited for that computes; then another one is asked too.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// So long a rank is waited for that computes; then it is asked again.
+const ANSWER_TIME_MIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// After all have been asked, and nobody is there.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -356,7 +381,7 @@ const ROUNDS_MAX: u32 = 5;
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{net::TcpListener, sync::Barrier, thread};
 
     use ropewalk_fabric::{Endpoint, EndpointOptions, Identity, JobKey, Role};
     use ropewalk_names::{Incarnation, JobId};
@@ -385,26 +410,33 @@ mod tests {
         };
         let (mut first, first_arrivals, first_card) = newcomer(0);
         let (mut second, second_arrivals, second_card) = newcomer(1);
-        let begun = Instant::now();
-        // Each asks the other and itself.
+        // It accepts connections and says nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent: Address = format!("tcp://{}", silent.local_addr().unwrap()).parse().unwrap();
+        let has_ended = Barrier::new(2);
         let asked = |engine: &mut Engine, arrivals: &Arrivals, own: &Card, other: &Card| {
-            let mut knocks = Knocks::default();
-            for address in [&other.address, &own.address] {
+            let mut knocks = Knocks::new(Duration::from_secs(5));
+            for address in [&silent, &other.address, &own.address] {
                 knocks.begin(engine, own, address);
             }
-            while !knocks.0.is_empty() {
-                wait(engine, arrivals);
-                let answers = knocks.take();
-                assert!(answers.iter().all(|answer| matches!(answer, Answer::NotThere)));
+            let mut waiting = 0;
+            while waiting < 2 {
+                wait(engine, arrivals, LOOK_AGAIN);
+                knocks.under_way.retain_mut(|knock| match knock.try_take() {
+                    None => true,
+                    Some(answer) => {
+                        assert!(matches!(answer, Ok(Admission::Waiting)), "{answer:?}");
+                        waiting += 1;
+                        false
+                    }
+                });
             }
-            while begun.elapsed() < ANSWER_TIME / 5 {
-                wait(engine, arrivals);
-            }
+            engine.flush(LOOK_AGAIN);
+            has_ended.wait();
         };
         thread::scope(|scope| {
             scope.spawn(|| asked(&mut first, &first_arrivals, &first_card, &second_card));
             asked(&mut second, &second_arrivals, &second_card, &first_card);
         });
-        assert!(begun.elapsed() < ANSWER_TIME);
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    admission::come_back,
+    admission::{come_back, leave_late},
     arrivals::Arrivals,
     roster::{Card, Roster},
 };
@@ -94,6 +94,7 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     options.transports = transports_from_env()?;
     // A wrong bit of a chunk that is too long for a message would be a wrong result.
     options.bulk_checksum = true;
+    let connect_timeout = options.limits.connect_timeout;
     let mut engine = Engine::with_options(
         ropewalk_rpc::bind(options)?,
         EngineOptions {
@@ -110,7 +111,13 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
                 incarnation,
                 address: engine.address().clone(),
             };
-            let roster = come_back((&mut engine, &arrivals), &card, pmi, size)?;
+            let came_back = come_back((&mut engine, &arrivals), &card, (pmi, size), connect_timeout)?;
+            let Some(roster) = came_back else {
+                // Nobody is to wait for an answer of this process.
+                drop(engine);
+                leave_late(pmi)?;
+                return Err(BootstrapError::JobOver { rank });
+            };
             if let Some(link) = &link {
                 link.send(&ropewalk_fabric::ToAgent::Admitted, None)?;
             }

@@ -89,6 +89,11 @@ impl Door {
         self.step.as_mut().and_then(|step| step.handover.as_mut())
     }
 
+    fn knows_newer(&self, card: &Card) -> bool {
+        let known = self.knocks.get(&card.rank);
+        known.is_some_and(|(known, _)| known.incarnation > card.incarnation)
+    }
+
     fn has_departed(&self, card: &Card) -> bool {
         let departed = self.departed.get(&card.rank);
         departed.is_some_and(|departed| *departed >= card.incarnation)
@@ -118,6 +123,7 @@ impl ProgressThread {
                 responder.answer(Ok(Admission::Admitted(Box::new(roster.clone()))));
             }
             Some(std::cmp::Ordering::Greater) => {}
+            _ if self.door.knows_newer(&card) => {}
             _ => {
                 self.shared.visitors().insert(card.rank, card.clone());
                 self.door.knocks.insert(card.rank, (card, responder));

@@ -526,7 +526,7 @@ impl Machines for ProgressThread {
         !self.running.is_empty()
     }
 
-    /// The others may have to hear of an error with which this rank leaves.
+    /// The others may have to hear of an error with which this rank leaves, unless all leave.
     fn say_farewell(mut self) {
         let end = Instant::now() + FAREWELL_TIME;
         while !self.shared.all_have_left() {
