@@ -68,7 +68,7 @@ impl Info {
         self.0
     }
 
-    /// What fits these hints, or the number of libfabric's error.
+    /// The offer that fits these hints. The error is the number of libfabric's.
     fn query(&self, bind: Option<SocketAddr>) -> Result<Self, c_int> {
         let node = bind.and_then(|bind| CString::new(bind.ip().to_string()).ok());
         let port = bind.map(|bind| bind.port()).filter(|&port| port != 0);
