@@ -3,6 +3,7 @@
 mod cells;
 mod judge;
 mod record;
+mod returns;
 mod steps;
 mod trial;
 
@@ -19,6 +20,7 @@ use anyhow::{Context, bail, ensure};
 use cells::{CELLS, Cell, Shortage, Workload};
 use judge::{Outcome, Seen};
 use record::Tally;
+use returns::{ReturnTrial, draw_kills};
 use steps::{Draw, Layout};
 use trial::{CONTROL_GROUPS, Call, Collective, Programs, Trial};
 
@@ -48,7 +50,7 @@ pub(crate) struct Options {
     /// HOSTSxRANKS, where a single host is this machine as it is
     #[arg(long)]
     layout: Option<Layout>,
-    /// Where `ropewalk` and `examples/chaos_worker` are, if they are not to be built
+    /// Where `ropewalk`, `examples/chaos_worker` and `examples/reduce_returning` are, if they are not to be built
     #[arg(long)]
     built: Option<PathBuf>,
     /// Prints the names of all cells
@@ -166,8 +168,9 @@ impl Stage {
             Some(built) => built.clone(),
             None => {
                 // As the tests build it, so that nothing is compiled twice.
-                let words = "build --workspace --all-features --locked --bin ropewalk --example chaos_worker";
-                run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+                let words = "build --workspace --all-features --locked --bin ropewalk --example chaos_worker \
+                             --example reduce_returning";
+                run(cargo(&words.split_whitespace().collect::<Vec<_>>()))?;
                 project::target()?.join("debug")
             }
         };
@@ -188,6 +191,18 @@ impl Stage {
         let bytes = options.bytes.unwrap_or(cell.workload.bytes);
         if layout.hosts > 1 && self.network.is_none() && cell.weather.is_none() {
             self.network = Some(Network::new(HOSTS.max(layout.hosts), MBIT)?);
+        }
+        if cell.returns {
+            let mut draw = Draw::new(seed, layout, Duration::ZERO);
+            let trial = ReturnTrial {
+                network: self.network.as_ref().filter(|_| layout.hosts > 1),
+                detect: Duration::try_from_secs_f64(cell.detect)?,
+                time_max: Duration::from_secs(u64::from(cell.seconds_max)),
+                programs: &self.programs,
+                layout,
+                words: draw_kills(&mut draw, seed),
+            };
+            return Ok((Seen::default(), trial.run()?, Duration::ZERO));
         }
         let usual = match cell.weather {
             Some(_) => Duration::ZERO,

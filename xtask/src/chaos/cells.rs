@@ -27,6 +27,8 @@ pub(super) struct Cell {
     pub(super) shortage: Option<Shortage>,
     /// A rank that stays stopped for the detection time is killed, as `--stopped fail` asks.
     pub(super) kills_stopped: bool,
+    /// Ranks that are killed come back: see [returns](super::returns), which draws the kills.
+    pub(super) returns: bool,
 }
 
 /// The calls that the ranks make.
@@ -85,6 +87,7 @@ const fn cell(name: &'static str, fault: &'static str, draw: fn(&mut Draw) -> Ve
         weather: None,
         shortage: None,
         kills_stopped: false,
+        returns: false,
     }
 }
 
@@ -291,6 +294,22 @@ pub(super) const CELLS: &[Cell] = &[
                     act: Act::Kill(victim),
                 }]
             },
+        )
+    },
+    Cell {
+        layouts: &[
+            Layout::new(1, 4),
+            Layout::new(3, 6),
+            Layout::new(1, 6),
+            Layout::new(4, 4),
+        ],
+        runs: 100,
+        short_runs: 6,
+        returns: true,
+        ..cell(
+            "return",
+            "kill -9 of all ranks but one, or of each in turn, in a job of 100 to 220 calls whose ranks come back",
+            |_| Vec::new(),
         )
     },
     Cell {

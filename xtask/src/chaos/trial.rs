@@ -34,6 +34,8 @@ pub(super) struct Programs {
     folder: TempDir,
     agent: PathBuf,
     worker: PathBuf,
+    /// The program of [returns](super::returns).
+    pub(super) returning: PathBuf,
 }
 
 impl Programs {
@@ -48,6 +50,7 @@ impl Programs {
         Ok(Self {
             agent: copy("ropewalk", "ropewalk")?,
             worker: copy("examples/chaos_worker", "chaos_worker")?,
+            returning: copy("examples/reduce_returning", "reduce_returning")?,
             folder,
         })
     }
@@ -137,7 +140,8 @@ pub(super) struct Trial<'a> {
     pub(super) time_max: Duration,
 }
 
-enum Event {
+/// Something that the run hears of.
+pub(super) enum Event {
     Job(JobEvent),
     Moment(Rank, Pid, String, u64),
     Failed(anyhow::Error),
@@ -218,11 +222,7 @@ impl<'a> Trial<'a> {
     }
 
     fn spec(&self, limited: Option<&ControlGroup>) -> anyhow::Result<JobSpec> {
-        let Programs {
-            folder,
-            agent,
-            worker,
-        } = self.programs;
+        let Programs { folder, worker, .. } = self.programs;
         let Workload {
             bytes,
             copies,
@@ -274,19 +274,11 @@ impl<'a> Trial<'a> {
             environment: vec![("CHAOS_SOCKET".into(), folder.path().join("moments").into())],
             ..Segment::new(program)
         };
-        let mut spec = JobSpec {
-            reactions: OnFailure::Continue.into(),
-            ..JobSpec::new(agent, program)
-        };
+        let mut spec = job_of(self.programs, self.network, self.layout, program)?;
+        spec.reactions = OnFailure::Continue.into();
         spec.time_limits.detect = self.detect;
         if self.kills_stopped {
             spec.reactions.on_stopped = OnStopped::Fail;
-        }
-        if let Some(network) = self.network {
-            let slots = self.layout.slots();
-            let hosts = (1..=self.layout.hosts).map(|host| format!("{}:{slots}", network.address(host)));
-            spec.hosts = parse_hosts(&hosts.collect::<Vec<_>>().join(","))?;
-            spec.agents.method = network.method();
         }
         Ok(spec)
     }
@@ -479,8 +471,29 @@ fn hear_moments(socket: &UnixDatagram, events: &mpsc::Sender<Event>, is_over: &A
     }
 }
 
+/// The job that runs the program on the hosts of the layout.
+pub(super) fn job_of(
+    programs: &Programs,
+    network: Option<&Network>,
+    layout: Layout,
+    program: Segment,
+) -> anyhow::Result<JobSpec> {
+    let mut spec = JobSpec::new(&programs.agent, program);
+    if let Some(network) = network {
+        let slots = layout.slots();
+        let hosts = (1..=layout.hosts).map(|host| format!("{}:{slots}", network.address(host)));
+        spec.hosts = parse_hosts(&hosts.collect::<Vec<_>>().join(","))?;
+        spec.agents.method = network.method();
+    }
+    Ok(spec)
+}
+
 /// Runs the job and tells its events.
-fn follow_job(spec: JobSpec, events: &mpsc::Sender<Event>, is_over: &AtomicBool) -> anyhow::Result<()> {
+pub(super) fn follow_job(
+    spec: JobSpec,
+    events: &mpsc::Sender<Event>,
+    is_over: &AtomicBool,
+) -> anyhow::Result<()> {
     let mut launcher = Launcher::start(spec)?;
     while !is_over.load(Ordering::Relaxed) {
         match launcher.next_event(Some(PATIENCE))? {
