@@ -22,7 +22,7 @@ use ropewalk_fabric::{
     SubmitError,
     provider::{
         ACCESS_SIZE, Access, Activity, Around, Binding, HEADER_SIZE, Introduction, Link, Memory, MessageKind,
-        Provider, Ready, Receiver, RegionTable, Sleep, TransferFailure, Transferred, Work,
+        OutgoingMessage, Provider, Ready, Receiver, RegionTable, Sleep, TransferFailure, Transferred, Work,
     },
 };
 use thiserror::Error;
@@ -480,12 +480,12 @@ impl Provider for OfiProvider {
         self.lose_peer(peer, Vec::new(), cause, around);
     }
 
-    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
+    fn send(&mut self, peer: PeerId, message: OutgoingMessage<'_>) -> Result<(), SubmitError> {
         if self.refused.contains(&peer) {
             return Ok(());
         }
-        let (id, connection) = self.connection_with_room(peer, body.len())?;
-        connection.association.frames.send(kind, tag, body);
+        let (id, connection) = self.connection_with_room(peer, message.size())?;
+        connection.association.frames.send(message);
         self.queue(id);
         Ok(())
     }

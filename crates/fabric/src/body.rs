@@ -68,6 +68,14 @@ impl Body {
         }
     }
 
+    /// The memory of the bytes, unless the body is small.
+    pub fn shared(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Repr::Inline { .. } => None,
+            Repr::Shared(bytes) => Some(bytes),
+        }
+    }
+
     /// The bytes, copied if the body is small.
     pub fn into_bytes(self) -> Bytes {
         match self.0 {

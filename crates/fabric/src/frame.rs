@@ -200,7 +200,12 @@ impl Header {
     /// # Panics
     /// If the body has 4 GiB or more.
     pub(crate) fn encode(&self, body: &[u8]) -> [u8; HEADER_SIZE] {
-        let length = u32::try_from(body.len()).expect("no frame is larger than a message may be");
+        self.encode_for(body, &[])
+    }
+
+    /// As [`encode`](Self::encode), for a body of two parts.
+    pub(crate) fn encode_for(&self, body: &[u8], rest: &[u8]) -> [u8; HEADER_SIZE] {
+        let length = u32::try_from(body.len() + rest.len()).expect("no frame is larger than a message may be");
         let mut bytes = [0; HEADER_SIZE];
         let mut at = &mut bytes[..];
         at.put_u32_le(length);
@@ -208,7 +213,11 @@ impl Header {
         at.put_u8(encode_status(self.status));
         at.put_u16_le(if self.checked { CHECKED } else { 0 });
         at.put_u64_le(self.id);
-        let checksum = checksum(&bytes[..16], if self.kind.is_bulk() { &[] } else { body });
+        let mut checksum = crc32c::crc32c(&bytes[..16]);
+        if !self.kind.is_bulk() {
+            checksum = crc32c::crc32c_append(checksum, body);
+            checksum = crc32c::crc32c_append(checksum, rest);
+        }
         bytes[16..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
@@ -263,10 +272,6 @@ fn decode_status(byte: u8) -> Result<Status, FrameError> {
         4 => Err(AccessError::Busy),
         _ => return Err(FrameError::Header),
     })
-}
-
-fn checksum(header: &[u8], body: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(header), body)
 }
 
 impl Access {

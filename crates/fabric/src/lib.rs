@@ -56,6 +56,7 @@ pub mod memfd;
 mod messages;
 mod noise;
 mod operations;
+mod outgoing_message;
 mod peer_table;
 mod poller;
 pub mod provider;

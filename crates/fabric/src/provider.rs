@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 pub use self::frames::{Frames, Receiver};
 use crate::{
-    AccessError, Address, Body, Buffer, Messages, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
+    AccessError, Address, Buffer, Messages, OperationId, PeerDeath, PeerId, RegionHandle, SubmitError,
     Withdrawn,
 };
 pub use crate::{
@@ -17,6 +17,7 @@ pub use crate::{
     frame::{ACCESS_SIZE, HEADER_SIZE, MessageKind},
     handshake::{Handshake, Introduction, Step},
     inbox::Around,
+    outgoing_message::OutgoingMessage,
     peer_table::Activity,
     poller::Ready,
     region_table::{Access, RegionMemory, RegionTable},
@@ -52,7 +53,7 @@ pub trait Provider: Send {
     ///
     /// # Errors
     /// If too much waits for the peer already, or it is not connected.
-    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError>;
+    fn send(&mut self, peer: PeerId, message: OutgoingMessage<'_>) -> Result<(), SubmitError>;
 
     /// Starts a `get` or `put` of ours; [`Around::handle_transferred`] ends it.
     ///

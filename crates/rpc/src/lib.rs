@@ -54,6 +54,7 @@ pub mod fuzzing;
 mod handle;
 mod hedged;
 mod hedging;
+mod input;
 mod latency;
 mod lock;
 mod metrics;

@@ -10,7 +10,7 @@
 //! | 1 | flags | always |
 //! | 32 | [`Once`]: origin, sequence, lowest sequence in use, target | at most once |
 //! | 32 | [`Remote`]: region, token, length | overflow |
-//! | rest | input in postcard; calls of a batch | otherwise |
+//! | rest | input in postcard, then data from a multiple of 16 bytes on; calls of a batch | otherwise |
 //!
 //! A call of a batch is 8 bytes tag, 4 bytes slot (both go back with its reply), 4 bytes length of its
 //! input, 8 bytes procedure, and the input. A cancellation is a header alone, with [`Once`] behind it if the call is

@@ -272,7 +272,7 @@ impl Endpoint {
     fn handle_news(&mut self, now: Instant) {
         for peer in std::mem::take(&mut self.inbox.pings) {
             // Without room for it much else is on its way, which is a sign of life too.
-            let _ = self.send(peer, MessageKind::Pong, 0, &Body::new());
+            let _ = self.send_body(peer, MessageKind::Pong, 0, &Body::new());
             self.heartbeat_counts.answered += 1;
         }
         for peer in std::mem::take(&mut self.inbox.dead) {
@@ -312,7 +312,7 @@ impl Endpoint {
                 Verdict::Alive => {}
                 Verdict::Ask => {
                     // Without room for it there is enough on its way to be answered or not.
-                    let _ = self.send(peer, MessageKind::Ping, 0, &Body::new());
+                    let _ = self.send_body(peer, MessageKind::Ping, 0, &Body::new());
                     self.heartbeat_counts.asked += 1;
                     if let Some(known) = self.peers.get_mut(peer)
                         && let Some(pulse) = &mut known.pulse

@@ -18,6 +18,7 @@ use crate::{
     inbox::Inbox,
     loopback::Loopback,
     operations::{Awaited, Operation},
+    outgoing_message::OutgoingMessage,
     peer_table::PeerTable,
     poller::{Poller, Ready},
     provider::{Memory, Provider},
@@ -252,7 +253,7 @@ impl Endpoint {
         body: impl Into<Body>,
     ) -> Result<(), SubmitError> {
         let peer = peer.to_peer(self)?;
-        self.send(peer, MessageKind::Unexpected, tag, &body.into())
+        self.send_body(peer, MessageKind::Unexpected, tag, &body.into())
     }
 
     /// As [`send_unexpected`](Self::send_unexpected), for a body that the owner keeps: that spares the moving of it.
@@ -260,7 +261,24 @@ impl Endpoint {
     /// # Errors
     /// As for that.
     pub fn send_unexpected_body(&mut self, peer: PeerId, tag: u64, body: &Body) -> Result<(), SubmitError> {
-        self.send(peer, MessageKind::Unexpected, tag, body)
+        self.send_body(peer, MessageKind::Unexpected, tag, body)
+    }
+
+    /// As [`send_unexpected`](Self::send_unexpected), for a body whose rest is `data`. Over a stream that is sent from
+    /// where it is, if it is long.
+    ///
+    /// # Errors
+    /// As for that.
+    pub fn send_unexpected_with(
+        &mut self,
+        peer: PeerId,
+        tag: u64,
+        body: &Body,
+        data: &Bytes,
+    ) -> Result<(), SubmitError> {
+        let data = Some(data);
+        let kind = MessageKind::Unexpected;
+        self.send(peer, OutgoingMessage { kind, tag, body, data })
     }
 
     /// Sends a message that `peer` posted a [`receive_expected`](Self::receive_expected) for; without one it
@@ -275,7 +293,7 @@ impl Endpoint {
         body: impl Into<Body>,
     ) -> Result<(), SubmitError> {
         let peer = peer.to_peer(self)?;
-        self.send(peer, MessageKind::Expected, tag, &body.into())
+        self.send_body(peer, MessageKind::Expected, tag, &body.into())
     }
 
     /// Sends the message for which `peer` posted the [`receive_reply`](Self::receive_reply) with this tag. A peer
@@ -288,7 +306,7 @@ impl Endpoint {
         if !self.is_connected(peer) {
             return Err(SubmitError::NotConnected);
         }
-        self.send(peer, MessageKind::Reply, tag, body)
+        self.send_body(peer, MessageKind::Reply, tag, body)
     }
 
     /// Waits for one message from `peer` with this tag; the operation brings
@@ -480,20 +498,32 @@ impl Endpoint {
         unreachable
     }
 
-    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
-        let (size, size_max) = (body.len(), self.limits.message_size_max);
+    fn send_body(
+        &mut self,
+        peer: PeerId,
+        kind: MessageKind,
+        tag: u64,
+        body: &Body,
+    ) -> Result<(), SubmitError> {
+        let data = None;
+        self.send(peer, OutgoingMessage { kind, tag, body, data })
+    }
+
+    fn send(&mut self, peer: PeerId, message: OutgoingMessage<'_>) -> Result<(), SubmitError> {
+        let (size, size_max) = (message.size(), self.limits.message_size_max);
         if size > size_max {
             return Err(SubmitError::TooLarge { size, size_max });
         }
         if let Some(provider) = self.route(peer)? {
-            return self.providers[provider].send(peer, kind, tag, body);
+            return self.providers[provider].send(peer, message);
         }
         if self.loopback.message_bytes() + size > self.limits.queued_bytes_max
             || self.loopback.len() >= self.limits.events_max
         {
             return Err(self.busy(peer, "queued_bytes_max"));
         }
-        self.loopback.send(kind, tag, body.clone());
+        let body = message.whole().into_owned();
+        self.loopback.send(message.kind, message.tag, body);
         Ok(())
     }
 

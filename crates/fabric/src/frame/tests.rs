@@ -227,7 +227,7 @@ fn flags_are_bounded_by_kind() {
     let flagged = |kind: Kind, flags: u16, body: &[u8]| {
         let mut bytes = Header::new(kind, 1).encode(body);
         bytes[6..8].copy_from_slice(&flags.to_le_bytes());
-        let checksum = checksum(&bytes[..16], body);
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..16]), body);
         bytes[16..].copy_from_slice(&checksum.to_le_bytes());
         decode(&[&bytes, body].concat(), &[100], false).map(|frames| frames[0].header.checked)
     };

@@ -9,6 +9,7 @@ use super::{Memory, Transferred};
 use crate::{
     AccessError, Body, Buffer, FrameError, Limits, OperationId, PeerDeath,
     frame::{Decoded, Decoder, Header, Kind, MessageKind},
+    outgoing_message::OutgoingMessage,
     region_table::{Access, RegionTable},
 };
 
@@ -110,9 +111,10 @@ impl Frames {
     }
 
     /// Queues a message.
-    pub fn send(&mut self, kind: MessageKind, tag: u64, body: &Body) {
+    pub fn send(&mut self, message: OutgoingMessage<'_>) {
+        let OutgoingMessage { kind, tag, body, data } = message;
         let header = Header::new(Kind::from_message(kind), tag);
-        self.outbox.push_message(header, body);
+        self.outbox.push_message(header, body, data);
     }
 
     /// Starts an operation of ours, with checksums of its data if `checked`. `memory` is as long as the access.
@@ -127,7 +129,7 @@ impl Frames {
             ..Header::new(kind, id)
         };
         let body = Body::from(&access.encode()[..]);
-        self.outbox.push_message(header, &body);
+        self.outbox.push_message(header, &body, None);
         let transfer = match memory {
             Memory::Into(into) => Transfer::Get {
                 into,

@@ -20,10 +20,11 @@ use super::{
     shm::{OwnMemory, Transfers, own_page},
 };
 use crate::{
-    Address, BindError, Body, Buffer, EndpointOptions, Limits, Messages, OperationId, PeerDeath, PeerId,
+    Address, BindError, Buffer, EndpointOptions, Limits, Messages, OperationId, PeerDeath, PeerId,
     RegionHandle, SubmitError, Withdrawn,
     dense_map::{DenseKey, DenseMap},
-    frame::{HEADER_SIZE, MessageKind},
+    frame::HEADER_SIZE,
+    outgoing_message::OutgoingMessage,
     handshake::Introduction,
     inbox::Around,
     peer_table::Activity,
@@ -394,21 +395,22 @@ impl Provider for StreamProvider {
         self.lose_peer(peer, Vec::new(), cause, around);
     }
 
-    fn send(&mut self, peer: PeerId, kind: MessageKind, tag: u64, body: &Body) -> Result<(), SubmitError> {
+    fn send(&mut self, peer: PeerId, message: OutgoingMessage<'_>) -> Result<(), SubmitError> {
         let connection = self.table.connection_to(peer)?;
-        if connection.queued_bytes() + HEADER_SIZE + body.len() > self.limits.queued_bytes_max {
+        if connection.queued_bytes() + HEADER_SIZE + message.size() > self.limits.queued_bytes_max {
             return Err(connection.is_full());
         }
         let id = connection.id;
         if let Some(sharing) = &mut connection.sharing {
-            sharing.channel.send(kind, tag, body);
+            let body = message.whole();
+            sharing.channel.send(message.kind, message.tag, &body);
             if !std::mem::replace(&mut sharing.active, true) {
                 self.channels.active.push(id);
             }
             self.channels.unannounced = true;
             return Ok(());
         }
-        connection.frames.send(kind, tag, body);
+        connection.frames.send(message);
         if !connection.frames.outbox.is_worth_sending() || !connection.send_early() {
             self.sendable.insert(id);
         }

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
 use ropewalk_names::Epoch;
 use ropewalk_reduce_core::{ChunkHeader, Failure, Site, ToScheduler};
@@ -16,8 +17,8 @@ use super::{
     lines::{Kind, Taken},
     outbox::is_silent,
     procedures::{
-        Admission, AskedCopy, ChunkBytes, Forward, KeepCopy, Knock, Ready, TakeChunk, TakeGrants, TellMember,
-        TellSeat, TellSite, ToMember,
+        Admission, AskedCopy, Forward, KeepCopy, Knock, Ready, TakeChunk, TakeGrants, TellMember, TellSeat,
+        TellSite, ToMember,
     },
     progress::ProgressThread,
     roster::Card,
@@ -52,7 +53,11 @@ enum Mail {
     Letters(Letters),
     Forward(Box<Forwarded>, Responder<()>),
     ToMember(Vec<ToMember>),
-    Chunk(Box<(ChunkHeader, ChunkBytes)>, Responder<Duration>),
+    /// With its bytes, or where this rank is to read so many.
+    Chunk(
+        Box<(ChunkHeader, Bytes, Option<(RegionHandle, u64)>)>,
+        Responder<Duration>,
+    ),
     Copy(Box<AskedCopy>, Responder<()>),
     Knock(Box<Card>, Responder<Admission>),
     Ready(Epoch, Responder<()>),
@@ -98,9 +103,9 @@ impl Arrivals {
             });
         });
         let queue = Arc::clone(&mail);
-        engine.serve_later::<TakeChunk>(move |_, caller, (epoch, chunk, bytes), responder| {
+        engine.serve_with_data::<TakeChunk>(move |_, caller, (epoch, chunk, place), bytes, responder| {
             queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
-                Mail::Chunk(Box::new((chunk, bytes)), responder)
+                Mail::Chunk(Box::new((chunk, bytes, place)), responder)
             });
         });
         // Who knocks is in no epoch yet, and who is ready says for which: these are heard at once.
@@ -250,11 +255,11 @@ impl ProgressThread {
                 Mail::ToMember(messages) => self.hear_member(from, messages),
                 Mail::Copy(asked, responder) => self.copies.keep(*asked, responder),
                 Mail::Chunk(input, responder) => match *input {
-                    (chunk, ChunkBytes::Here(bytes)) => {
+                    (chunk, bytes, None) => {
                         self.take_chunk(&chunk, bytes.into());
                         responder.answer(Ok(now));
                     }
-                    (chunk, ChunkBytes::There(handle, length)) => {
+                    (chunk, _, Some((handle, length))) => {
                         self.read_chunk(chunk, &handle, length, responder);
                     }
                 },

@@ -27,6 +27,7 @@ mod lines;
 mod notices;
 mod outbox;
 mod own_parts;
+mod passing;
 mod peers;
 mod procedures;
 mod progress;

@@ -11,11 +11,7 @@ use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::ChunkHeader;
 use ropewalk_rpc::{Call, CallError, Engine};
 
-use super::{
-    lines::Lines,
-    procedures::{ChunkBytes, TakeChunk},
-    roads::Roads,
-};
+use super::{lines::Lines, procedures::TakeChunk, roads::Roads};
 
 /// Everything on its way from this rank to others. A connection that breaks loses nothing: messages and chunks are sent
 /// again over the next one, and are taken once.
@@ -127,15 +123,12 @@ impl Outbox {
                 later.push_back(chunk);
                 continue;
             }
-            let (input, exposed) = match reads_itself(engine, address, &chunk.bytes) {
-                true => {
-                    let handle = engine.expose(chunk.bytes.clone());
-                    let length = chunk.bytes.len() as u64;
-                    (ChunkBytes::There(handle.clone(), length), Some(handle))
-                }
-                false => (ChunkBytes::Here(chunk.bytes.clone()), None),
-            };
-            match engine.call::<TakeChunk>(address, &(self.epoch, chunk.header, input), CHUNK_TIMEOUT) {
+            let reads_itself = reads_itself(engine, address, &chunk.bytes);
+            let exposed = reads_itself.then(|| engine.expose(chunk.bytes.clone()));
+            let place = exposed.clone().map(|handle| (handle, chunk.bytes.len() as u64));
+            let data = if reads_itself { &Bytes::new() } else { &chunk.bytes };
+            let input = (self.epoch, chunk.header, place);
+            match engine.call_with_data::<TakeChunk>(address, &input, data, CHUNK_TIMEOUT) {
                 Ok(answer) => self.sends.push(Sent {
                     chunk,
                     exposed,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use ropewalk_fabric::RegionHandle;
 use ropewalk_membership::AgreementMessage;
 use ropewalk_names::{Epoch, Rank};
@@ -49,12 +48,13 @@ impl Procedure for Forward {
     type Output = ();
 }
 
-/// Brings a chunk from child to parent; the answer says when it arrived, by the parent's clock.
+/// Brings a chunk from child to parent, as the data of the call unless the parent is to read it by itself. The answer
+/// says when it arrived, by the parent's clock.
 pub(super) struct TakeChunk;
 
 impl Procedure for TakeChunk {
     const NAME: &'static str = "ropewalk.reduce.take-chunk";
-    type Input = (Epoch, ChunkHeader, ChunkBytes);
+    type Input = (Epoch, ChunkHeader, Option<(RegionHandle, u64)>);
     type Output = Duration;
 }
 
@@ -129,15 +129,6 @@ pub(super) struct AskedCopy {
     pub(super) handle: RegionHandle,
     /// If its owner is lost with its host, the keeper sees to another copy.
     pub(super) is_heir: bool,
-}
-
-/// The bytes of a chunk.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum ChunkBytes {
-    /// They come with the message.
-    Here(Bytes),
-    /// The receiver reads them, so many, from memory that both can reach.
-    There(RegionHandle, u64),
 }
 
 /// The most messages in one notification.

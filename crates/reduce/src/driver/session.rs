@@ -14,7 +14,7 @@ use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Call, Contributions, Member, Place, Token};
 
-use super::{copies::WishedCopies, huge_pages, own_parts::OwnParts, reduction::Completion};
+use super::{copies::WishedCopies, huge_pages, own_parts::OwnParts, passing::Passing, reduction::Completion};
 use crate::{
     folding::{Memory, Operand, Unread, fold, fold_into},
     ids::ReductionId,
@@ -94,6 +94,8 @@ pub(super) struct Running {
     result: Option<ResultMemory>,
     /// The parts of it in which this rank's own contribution still is.
     own_parts: OwnParts,
+    /// The last parts of it that came from another rank.
+    passing: Passing,
     /// Bytes that were folded into the result, and those of them that were told.
     merged: u64,
     told: u64,
@@ -120,6 +122,7 @@ impl Running {
             digested: BTreeSet::new(),
             result: None,
             own_parts: OwnParts::default(),
+            passing: Passing::default(),
             merged: 0,
             told: 0,
             deadline: begin.timeout.and_then(|timeout| now.checked_add(timeout)),
@@ -174,6 +177,7 @@ impl Running {
 
     /// Takes the whole result. What may be here already can be that of an older roster.
     pub(super) fn take_result(&mut self, result: &Bytes) {
+        self.passing = Passing::default();
         self.result = match &self.fold {
             Fold::Elements(elements) if result.len() as u64 == self.length => {
                 let mut memory = elements.result(result.len());
@@ -256,7 +260,8 @@ impl Running {
     /// If it cannot be read.
     pub(super) fn take(&mut self, place: Place, range: Range<u64>) -> Result<Bytes, FoldError> {
         if place == Place::Result {
-            return Ok(self.copy_of_result(range));
+            let kept = self.passing.get(&range);
+            return Ok(kept.unwrap_or_else(|| self.copy_of_result(range)));
         }
         Ok(match self.operand(place, &range).read()? {
             Operand::Kept(bytes) => bytes,
@@ -329,7 +334,12 @@ impl Running {
             return Ok(());
         };
         let part = &mut result.bytes_mut()[range.start as usize..range.end as usize];
-        fold_into(&*elements, part, in_place, &others)
+        fold_into(&*elements, part, in_place, &others)?;
+        self.passing.forget(range);
+        if !in_place && let Ok([only]) = <[Operand; 1]>::try_from(others) {
+            self.passing.keep(range.start, only);
+        }
+        Ok(())
     }
 
     /// Where contributions stand side by side, nothing is left of those that were lost on the way.
@@ -340,6 +350,7 @@ impl Running {
         let Some(ResultMemory::Elements(result)) = self.result.as_mut().filter(|_| are_blocks) else {
             return;
         };
+        self.passing = Passing::default();
         let result = result.bytes_mut();
         let block = result.len() / self.members.len();
         for place in excluded.iter().filter_map(|rank| self.members.index_of(*rank)) {

@@ -148,9 +148,14 @@ impl<'engine> Batch<'engine> {
             flags: Flags::of(options),
         };
         let mut request = Body::from([&header.encode()[..], &call.input].concat());
-        let sent = self
-            .of
-            .send_request(self.ground, self.peer, &mut request, RequestHeader::SIZE, options);
+        let sent = self.of.send_request(
+            self.ground,
+            self.peer,
+            &mut request,
+            None,
+            RequestHeader::SIZE,
+            options,
+        );
         match sent {
             Ok((operation, region)) => {
                 let mut call = self.waiting(call, options);

@@ -5,6 +5,7 @@ mod retries;
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use ropewalk_fabric::{
     Address, Completion, OperationError, OperationId, PeerId, RegionHandle, SubmitError, ToPeer,
 };
@@ -17,6 +18,7 @@ use super::ground::Ground;
 use crate::{
     Call, CallError, CallOptions, Procedure,
     call::Answer,
+    input::DATA_ALIGNMENT,
     observed::ObservedCall,
     once::Sequences,
     operations::Operations,
@@ -76,24 +78,30 @@ impl Calls {
         }
     }
 
-    /// Calls a procedure of the engine at `target`.
+    /// Calls a procedure of the engine at `target`: once, if there is data.
     pub(super) fn call<P: Procedure>(
         &mut self,
         ground: &mut Ground,
         target: impl ToPeer,
         input: &P::Input,
+        data: Option<&Bytes>,
         options: &CallOptions,
     ) -> Result<Call<P::Output>, CallError> {
         let procedure = P::NAME;
         let failed = |source| CallError::Submit { procedure, source };
         let peer = target.to_peer(&mut ground.endpoint).map_err(failed)?;
         let mut observed = ground.observe_call(procedure, peer, options);
-        let pending = if options.retries == 0 {
+        let pending = if options.retries == 0 || data.is_some() {
             let header = Self::header::<P>(options);
             let mut request = Body::new();
             let encoded = header.encode_with(input, &mut request);
             encoded.map_err(|source| CallError::InputUnencodable { procedure, source })?;
-            let sent = self.send_request(ground, peer, &mut request, RequestHeader::SIZE, options);
+            if data.is_some() {
+                let mut padded = Vec::from(&request[..]);
+                padded.resize(padded.len().next_multiple_of(DATA_ALIGNMENT), 0);
+                request = padded.into();
+            }
+            let sent = self.send_request(ground, peer, &mut request, data, RequestHeader::SIZE, options);
             let (operation, region) = sent.map_err(failed)?;
             observed.iter_mut().for_each(|observed| observed.handle_sent());
             let work = Some(Work::Operation(operation));
@@ -133,7 +141,7 @@ impl Calls {
             ground.metrics.message_bytes.sent += request.len() as u64;
             return ground.endpoint.send_unexpected(peer, 0, request).map_err(failed);
         }
-        let sent = self.send_request(ground, peer, &mut request, RequestHeader::SIZE, &options);
+        let sent = self.send_request(ground, peer, &mut request, None, RequestHeader::SIZE, &options);
         if let (operation, Some(region)) = sent.map_err(failed)? {
             self.notified += 1;
             self.operations.insert(operation, Awaited::Notified(*region));
@@ -149,28 +157,35 @@ impl Calls {
         }
     }
 
-    /// Sends a request whose input begins at `head`, or lets the target pull that from the region that is
+    /// Sends a request whose input begins at `head`, with the data behind it, or lets the target pull that from the region that is
     /// returned then, and waits for the reply.
     pub(super) fn send_request(
         &mut self,
         ground: &mut Ground,
         peer: PeerId,
         request: &mut Body,
+        mut data: Option<&Bytes>,
         head: usize,
         options: &CallOptions,
     ) -> Result<(OperationId, Option<Box<RegionHandle>>), SubmitError> {
         // The answer cannot be early: it is waited for before the request is sent.
         let operation = ground.endpoint.receive_reply(peer, options.timeout)?;
         let mut region = None;
-        if request.len() > head + ground.eager_size_max() {
+        let size = request.len() + data.map_or(0, Bytes::len);
+        if size > head + ground.eager_size_max() {
+            if let Some(data) = data.take() {
+                *request = Body::from([&request[..], data].concat());
+            }
             let (remote, exposed) = ground.expose_input(std::mem::take(request), head);
             (*request, region) = (remote, Some(Box::new(exposed)));
         }
-        ground.metrics.message_bytes.sent += request.len() as u64;
-        if let Err(error) = ground
-            .endpoint
-            .send_unexpected_body(peer, operation.tag(), request)
-        {
+        ground.metrics.message_bytes.sent += (request.len() + data.map_or(0, Bytes::len)) as u64;
+        let (endpoint, tag) = (&mut ground.endpoint, operation.tag());
+        let sent = match data {
+            None => endpoint.send_unexpected_body(peer, tag, request),
+            Some(data) => endpoint.send_unexpected_with(peer, tag, request, data),
+        };
+        if let Err(error) = sent {
             ground.endpoint.cancel(operation);
             if let Some(region) = region {
                 ground.withdraw_overflow(&region);

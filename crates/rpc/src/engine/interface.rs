@@ -10,7 +10,7 @@ use super::{Batch, segments};
 use crate::{
     BulkHandle, BulkHandleError, Call, CallContext, CallError, CallOptions, Caller, Engine, Fault, Handle,
     Hedge, HedgedCall, Pipeline, PipelinedChunks, Procedure, PulledChunks, PushedChunks, Responder, Transfer,
-    TransferError, reply::Reply, responder::ReplyTo,
+    TransferError, input::Input, reply::Reply, responder::ReplyTo,
 };
 
 impl Engine {
@@ -31,7 +31,26 @@ impl Engine {
     ) -> Result<Call<P::Output>, CallError> {
         let result = self
             .calls
-            .call::<P>(&mut self.ground, target, input, &options.into());
+            .call::<P>(&mut self.ground, target, input, None, &options.into());
+        result.inspect_err(|error| self.ground.metrics.calls.failures.record(error))
+    }
+
+    /// As [`call`](Self::call), with `data` behind the input, for a procedure that is served by
+    /// [`serve_with_data`](Self::serve_with_data). Over a network long data is sent from where it is.
+    ///
+    /// # Errors
+    /// As the call.
+    pub fn call_with_data<P: Procedure>(
+        &mut self,
+        target: impl ToPeer,
+        input: &P::Input,
+        data: &Bytes,
+        timeout: Duration,
+    ) -> Result<Call<P::Output>, CallError> {
+        let options = timeout.into();
+        let result = self
+            .calls
+            .call::<P>(&mut self.ground, target, input, Some(data), &options);
         result.inspect_err(|error| self.ground.metrics.calls.failures.record(error))
     }
 
@@ -112,9 +131,46 @@ impl Engine {
         &mut self,
         mut handler: impl FnMut(&mut Engine, Caller, P::Input, Responder<P::Output>) + Send + 'static,
     ) {
-        let handle = move |engine: &mut Engine, caller: Caller, reply: Option<ReplyTo>, input: &[u8]| {
+        self.serve_with_data::<P>(move |engine, caller, input, _, responder| {
+            handler(engine, caller, input, responder);
+        });
+    }
+
+    /// As [`serve_later`](Self::serve_later), for calls [with data](Self::call_with_data), which the handler gets in the
+    /// memory in which it arrived. It is empty for other calls.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use bytes::Bytes;
+    /// # use ropewalk_rpc::{Engine, EndpointOptions, Identity, Procedure};
+    /// struct Count;
+    ///
+    /// impl Procedure for Count {
+    ///     const NAME: &'static str = "example.count";
+    ///     type Input = u8;
+    ///     type Output = usize;
+    /// }
+    ///
+    /// # fn count(engine: &mut Engine) -> Result<(), Box<dyn std::error::Error>> {
+    /// engine.serve_with_data::<Count>(|_, _, wanted, data, responder| {
+    ///     responder.answer(Ok(data.iter().filter(|byte| **byte == wanted).count()));
+    /// });
+    /// let address = engine.address().clone();
+    /// let data = Bytes::from(vec![7; 10_000]);
+    /// let mut call = engine.call_with_data::<Count>(&address, &7, &data, Duration::from_secs(1))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// As for [`serve`](Self::serve).
+    pub fn serve_with_data<P: Procedure>(
+        &mut self,
+        mut handler: impl FnMut(&mut Engine, Caller, P::Input, Bytes, Responder<P::Output>) + Send + 'static,
+    ) {
+        let handle = move |engine: &mut Engine, caller: Caller, reply: Option<ReplyTo>, input: Input<'_>| {
             let Engine { serving, ground, .. } = engine;
-            let Ok(input) = postcard::from_bytes(input) else {
+            let Some((input, data)) = input.decode() else {
                 if let Some(reply) = reply {
                     let body = Reply::InputMalformed.encode(reply.handling());
                     serving.reply(ground, reply, body);
@@ -122,7 +178,7 @@ impl Engine {
                 return;
             };
             if let Some(responder) = serving.responder(ground, reply) {
-                handler(engine, caller, input, responder);
+                handler(engine, caller, input, data, responder);
             }
         };
         self.serving.serve_later::<P>(Box::new(handle));

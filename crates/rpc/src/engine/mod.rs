@@ -25,7 +25,7 @@ use ropewalk_fabric::{Address, Endpoint, Identity, Messages, PeerDeath, PeerId, 
 
 pub use self::{batch::Batch, in_progress::InProgress};
 use self::{bulk::Bulk, calls::Calls, ground::Ground, guests::Guests, serving::Serving};
-use crate::{Caller, EngineOptions, Metrics, promise::Work, responder::ReplyTo, spin::Spin};
+use crate::{Caller, EngineOptions, Metrics, input::Input, promise::Work, responder::ReplyTo, spin::Spin};
 
 /// Serves procedures to peers and calls theirs.
 ///
@@ -80,8 +80,8 @@ pub struct Engine {
     lost_peers: VecDeque<LostPeer>,
 }
 
-/// A handler that uses the engine: with the encoded input.
-type HandleLater = Box<dyn FnMut(&mut Engine, Caller, Option<ReplyTo>, &[u8]) + Send>;
+/// A handler that uses the engine.
+type HandleLater = Box<dyn FnMut(&mut Engine, Caller, Option<ReplyTo>, Input<'_>) + Send>;
 
 /// A peer that is gone, or could not be reached.
 #[derive(Clone, Debug)]

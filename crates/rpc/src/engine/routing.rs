@@ -12,6 +12,7 @@ use super::LostPeer;
 use crate::{
     Engine,
     arrivals::Arrived,
+    input::Input,
     reply::Reply,
     responder::ReplyTo,
     wire::{BatchedCall, Body, Flags, Payload, Request},
@@ -102,6 +103,7 @@ impl Engine {
                     deadline,
                     ..ReplyTo::plain(from, tag)
                 };
+                let input = Input::new(input, message.shared());
                 self.run(from, deadline, procedure, Some(reply), input);
             }
             return;
@@ -135,7 +137,7 @@ impl Engine {
             }
             Payload::Batch(_) | Payload::Input(_) => {
                 let at = self.ground.now();
-                self.serve_request(from, tag, at, &request, None);
+                self.serve_request(from, (tag, at), &request, message, None);
             }
         }
     }
@@ -154,7 +156,14 @@ impl Engine {
             let overdue = arrived.at.checked_add(request.header.timeout);
             let overdue = overdue.is_some_and(|deadline| deadline <= self.ground.now());
             if !overdue || request.header.flags.has(Flags::ONE_WAY) {
-                self.serve_request(from, arrived.tag, arrived.at, &request, arrived.input.as_deref());
+                let Arrived { message, input, .. } = &arrived;
+                self.serve_request(
+                    from,
+                    (arrived.tag, arrived.at),
+                    &request,
+                    message,
+                    input.as_deref(),
+                );
             }
         }
     }
@@ -163,9 +172,9 @@ impl Engine {
     fn serve_request(
         &mut self,
         from: PeerId,
-        tag: u64,
-        at: Instant,
+        (tag, at): (u64, Instant),
         request: &Request<'_>,
+        message: &Body,
         input: Option<&[u8]>,
     ) {
         let flags = request.header.flags;
@@ -176,7 +185,8 @@ impl Engine {
             ..ReplyTo::plain(from, tag)
         };
         let input = match (input, request.payload) {
-            (Some(input), _) | (None, Payload::Input(input)) => input,
+            (Some(input), _) => Input::new(input, None),
+            (None, Payload::Input(input)) => Input::new(input, message.shared()),
             (None, Payload::Batch(calls)) => return self.serve_batch(reply, calls),
             (None, Payload::Cancel | Payload::Refused | Payload::RemoteInput(_)) => return,
         };
@@ -208,7 +218,8 @@ impl Engine {
                 since: reply.since.map(|_| Instant::now()),
                 ..reply.clone()
             };
-            self.run(from, reply.deadline, call.procedure, Some(reply), call.input);
+            let input = Input::new(call.input, None);
+            self.run(from, reply.deadline, call.procedure, Some(reply), input);
         }
         self.serving.end_batch(&mut self.ground, from);
     }
@@ -220,11 +231,11 @@ impl Engine {
         deadline: Option<Instant>,
         procedure: u64,
         reply: Option<ReplyTo>,
-        input: &[u8],
+        input: Input<'_>,
     ) {
         let due = self
             .serving
-            .run(&mut self.ground, from, deadline, procedure, reply, input);
+            .run(&mut self.ground, from, deadline, procedure, reply, input.bytes());
         let Some(mut due) = due else {
             return;
         };

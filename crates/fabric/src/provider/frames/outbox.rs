@@ -125,27 +125,33 @@ impl Outbox {
         let checksum = header.encode_data_checksum(&body);
         let checksum = checksum.as_ref().map_or(&[][..], |checksum| checksum);
         let header = header.encode(&body);
-        self.queued_bytes += header.len() + checksum.len() + body.len();
+        self.queued_bytes += header.len() + checksum.len();
         self.tail.extend_from_slice(&header);
         self.tail.extend_from_slice(checksum);
-        if body.len() <= Self::COPY_SIZE_MAX {
-            self.tail.extend_from_slice(&body);
-        } else {
-            self.seal();
-            self.segments.push_back(body);
+        self.push_bytes(&body, || body.clone());
+    }
+
+    /// Queues a message, or another frame with a small body, of which `data` is the rest.
+    pub(in crate::provider) fn push_message(&mut self, header: Header, body: &Body, data: Option<&Bytes>) {
+        self.messages += 1;
+        let header = header.encode_for(body, data.map_or(&[], |data| data));
+        self.tail.extend_from_slice(&header);
+        self.queued_bytes += header.len();
+        self.push_bytes(body, || body.clone().into_bytes());
+        if let Some(data) = data {
+            self.push_bytes(data, || data.clone());
         }
     }
 
-    /// Queues a message, or another frame with a small body.
-    pub(in crate::provider) fn push_message(&mut self, header: Header, body: &Body) {
-        self.messages += 1;
-        if body.len() > Self::COPY_SIZE_MAX {
-            return self.push_frame(header, body.clone().into_bytes());
+    /// Queues bytes of a frame: a copy of them, or themselves if they are many.
+    fn push_bytes(&mut self, bytes: &[u8], shared: impl FnOnce() -> Bytes) {
+        self.queued_bytes += bytes.len();
+        if bytes.len() <= Self::COPY_SIZE_MAX {
+            self.tail.extend_from_slice(bytes);
+        } else {
+            self.seal();
+            self.segments.push_back(shared());
         }
-        let header = header.encode(body);
-        self.queued_bytes += header.len() + body.len();
-        self.tail.extend_from_slice(&header);
-        self.tail.extend_from_slice(body);
     }
 
     /// Queues the answer to a `get` that is refused, or to a `put` that has ended.

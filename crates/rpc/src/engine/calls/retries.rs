@@ -237,7 +237,14 @@ impl Calls {
         request.extend_from_slice(&head);
         request.extend_from_slice(&attempt.request[head.len()..]);
         let options = CallOptions::new(timeout);
-        match self.send_request(ground, call.peer, &mut Body::from(request), head.len(), &options) {
+        match self.send_request(
+            ground,
+            call.peer,
+            &mut Body::from(request),
+            None,
+            head.len(),
+            &options,
+        ) {
             Ok((operation, region)) => {
                 call.region = region;
                 call.attempt = Some(attempt);
