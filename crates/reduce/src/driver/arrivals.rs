@@ -17,8 +17,8 @@ use super::{
     lines::{Kind, Taken},
     outbox::is_silent,
     procedures::{
-        Admission, AskedCopy, Forward, KeepCopy, Knock, Ready, TakeChunk, TakeGrants, TellMember, TellSeat,
-        TellSite, ToMember,
+        Admission, AskedCopy, ChunkPlace, Forward, KeepCopy, Knock, Ready, TakeChunk, TakeGrants, TellMember,
+        TellSeat, TellSite, ToMember,
     },
     progress::ProgressThread,
     roster::Card,
@@ -53,11 +53,8 @@ enum Mail {
     Letters(Letters),
     Forward(Box<Forwarded>, Responder<()>),
     ToMember(Vec<ToMember>),
-    /// With its bytes, or where this rank is to read so many.
-    Chunk(
-        Box<(ChunkHeader, Bytes, Option<(RegionHandle, u64)>)>,
-        Responder<Duration>,
-    ),
+    /// With its bytes, unless this rank is to read them.
+    Chunk(Box<(ChunkHeader, Bytes, Option<ChunkPlace>)>, Responder<Duration>),
     Copy(Box<AskedCopy>, Responder<()>),
     Knock(Box<Card>, Responder<Admission>),
     Ready(Epoch, Responder<()>),
@@ -259,7 +256,7 @@ impl ProgressThread {
                         self.take_chunk(&chunk, bytes.into());
                         responder.answer(Ok(now));
                     }
-                    (chunk, _, Some((handle, length))) => {
+                    (chunk, _, Some(ChunkPlace { handle, length })) => {
                         self.read_chunk(chunk, &handle, length, responder);
                     }
                 },

@@ -11,7 +11,11 @@ use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::ChunkHeader;
 use ropewalk_rpc::{Call, CallError, Engine};
 
-use super::{lines::Lines, procedures::TakeChunk, roads::Roads};
+use super::{
+    lines::Lines,
+    procedures::{ChunkPlace, TakeChunk},
+    roads::Roads,
+};
 
 /// Everything on its way from this rank to others. A connection that breaks loses nothing: messages and chunks are sent
 /// again over the next one, and are taken once.
@@ -125,7 +129,8 @@ impl Outbox {
             }
             let reads_itself = reads_itself(engine, address, &chunk.bytes);
             let exposed = reads_itself.then(|| engine.expose(chunk.bytes.clone()));
-            let place = exposed.clone().map(|handle| (handle, chunk.bytes.len() as u64));
+            let length = chunk.bytes.len() as u64;
+            let place = exposed.clone().map(|handle| ChunkPlace { handle, length });
             let data = if reads_itself { &Bytes::new() } else { &chunk.bytes };
             let input = (self.epoch, chunk.header, place);
             match engine.call_with_data::<TakeChunk>(address, &input, data, CHUNK_TIMEOUT) {

@@ -54,7 +54,7 @@ pub(super) struct TakeChunk;
 
 impl Procedure for TakeChunk {
     const NAME: &'static str = "ropewalk.reduce.take-chunk";
-    type Input = (Epoch, ChunkHeader, Option<(RegionHandle, u64)>);
+    type Input = (Epoch, ChunkHeader, Option<ChunkPlace>);
     type Output = Duration;
 }
 
@@ -129,6 +129,14 @@ pub(super) struct AskedCopy {
     pub(super) handle: RegionHandle,
     /// If its owner is lost with its host, the keeper sees to another copy.
     pub(super) is_heir: bool,
+}
+
+/// Where the receiver of a chunk reads it by itself: memory that both can reach.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ChunkPlace {
+    pub(super) handle: RegionHandle,
+    /// The bytes of the chunk.
+    pub(super) length: u64,
 }
 
 /// The most messages in one notification.
