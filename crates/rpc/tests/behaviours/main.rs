@@ -11,6 +11,7 @@ mod bulk_pipelines;
 mod bulk_pushes;
 mod bulk_ranges;
 mod calls;
+mod data;
 mod drivers;
 mod driving;
 mod ends;
