@@ -120,14 +120,16 @@ pub(super) fn draw_kills(draw: &mut Draw, seed: u64) -> Vec<String> {
 }
 
 /// The judgement over a job that ended well. All ranks tell the same sums, of steps that ended with all of them, but for
-/// one that was killed when it had all sums, and came back when the job was over.
+/// those that were killed when they had all sums, or had told them, and came back when the job was over.
 fn judge(said: &BTreeMap<Rank, Vec<String>>, ranks: u32, elapsed: Duration) -> Outcome {
     let all = format!("{ranks} of {ranks}: ");
     let mut sums: Vec<&String> = Vec::new();
     for rank in (0..ranks).map(Rank) {
-        match said.get(&rank).map(Vec::as_slice) {
-            Some([line]) if line.starts_with(&all) => sums.push(line),
-            Some([line]) if line.starts_with("late: ") => {}
+        let lines = said.get(&rank).map_or(&[][..], |lines| lines);
+        let (late, told): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.starts_with("late: "));
+        match (&late[..], &told[..]) {
+            (_, [line]) if line.starts_with(&all) => sums.push(line),
+            ([_], []) => {}
             said => return Outcome::Lost(format!("rank {rank} says {said:?}")),
         }
     }

@@ -192,8 +192,8 @@ impl Outbox {
     }
 }
 
-/// Says if the receiver should read the bytes by itself, straight to where it folds them, while a message is copied
-/// twice. Over a network that costs a further message, which long chunks are worth.
+/// Says if the receiver should read the bytes by itself, straight to where it folds them. In shared memory that spares
+/// two copies. Over a network it costs a further message, and lets messages go ahead of long chunks.
 fn reads_itself(engine: &mut Engine, address: &Address, bytes: &Bytes) -> bool {
     const WORTH_IT: usize = 16 << 10;
     const WORTH_IT_OVER_NETWORK: usize = 256 << 10;
