@@ -100,7 +100,7 @@ fn a_report_shows_when_things_were() {
     for (rank, bar) in runs.iter().enumerate() {
         assert!(bar.title.starts_with(&format!("rank {rank} on ")), "{bar:?}");
     }
-    assert!(page.contains(">✝ killed by signal 9"), "{page}");
+    assert!(page.contains(">✝ failed first: killed by signal 9"), "{page}");
     assert!(
         page.contains("<td>fences</td><td>2, 0 failed, "),
         "not two fences: {page}"
@@ -112,7 +112,7 @@ fn a_report_shows_when_things_were() {
         panic!("not two fences: {page}")
     };
     assert!(
-        first.x + first.width <= second.x + 1.0,
+        first.x + first.width <= second.x + 0.1,
         "they are not one behind the other: {fences:?}"
     );
     let took = second.title.strip_prefix("fence WORLD: 3 ranks, ").map(seconds);
@@ -122,7 +122,7 @@ fn a_report_shows_when_things_were() {
     let (begun, end) = life.split_once(" to ").unwrap();
     let lived = seconds(end.split_once(", ").unwrap().0) - seconds(begun);
     assert!(
-        runs[1].x < second.x && second.x + second.width < runs[1].x + runs[1].width + 1.0,
+        runs[1].x < second.x && second.x + second.width < runs[1].x + runs[1].width + 0.1,
         "{second:?} is not within {:?}",
         runs[1]
     );
@@ -143,7 +143,7 @@ fn a_report_shows_when_things_were() {
     assert_eq!(written("stderr"), (1, 2));
 }
 
-/// The page about a job of three ranks, which has to end with this exit code.
+/// The page about a job of three ranks, unless the words say another number. It has to end with this exit code.
 fn report_of(words: &[&str], code: i32) -> String {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("report.html");
@@ -158,6 +158,44 @@ fn report_of(words: &[&str], code: i32) -> String {
         .unwrap();
     assert_eq!(status.code(), Some(code));
     fs::read_to_string(&path).unwrap()
+}
+
+/// The culprit of a job on two hosts is set off from the ranks that the launcher ended because of it: in lanes, each
+/// of which names its host, and in the table, where it comes first. Of a lost host all ranks are culprits.
+#[test]
+fn a_report_sets_off_the_culprit() {
+    let failures = [
+        ("exit 3", 3, "exited with code 3"),
+        ("kill -9 $$", 137, "killed by signal 9"),
+        // The agent of the host is the parent.
+        ("kill -9 $PPID", 125, "lost with the agent of its host"),
+    ];
+    for (failure, code, cause) in failures {
+        let script = format!("[ $RANK != 2 ] || {{ sleep 0.5; {failure}; }}; exec sleep 60");
+        let options = ["-hosts", "a:2,b:2", "-launcher", "fork", "-n", "4"];
+        let words = [&options[..], &["bash", "-c", &script]].concat();
+        let page = report_of(&words, code);
+        let culprits: &[u32] = if code == 125 { &[2, 3] } else { &[2] };
+        for rank in 0..4 {
+            let host = if rank < 2 { "a" } else { "b" };
+            let (class, end) = match culprits.contains(&rank) {
+                true => ("culprit", format!("failed first: {cause}")),
+                false => ("ended", "ended with the job: killed by signal 15".to_owned()),
+            };
+            let name = format!(">rank {rank} on {host} <tspan class=\"{class}\">✝ {end}</tspan>");
+            assert!(page.contains(&name), "{failure}: {name} is not in {page}");
+        }
+        let lanes = page.matches("<rect class=\"culprit\"").count();
+        assert_eq!(lanes, culprits.len(), "{failure}: {page}");
+        let rows: Vec<_> = page.split("<tr class=\"").skip(1).collect();
+        assert_eq!(rows.len(), 4, "{failure}: {page}");
+        for (index, row) in rows.iter().enumerate() {
+            let is_culprit = row.starts_with("culprit\"");
+            assert_eq!(is_culprit, index < culprits.len(), "{failure}: {page}");
+        }
+        let ended = format!("<p>{} processes were still there", 4 - culprits.len());
+        assert!(page.contains(&ended), "{failure}: {page}");
+    }
 }
 
 /// A rectangle of a drawing.
@@ -175,7 +213,7 @@ fn bars(page: &str, class: &str) -> Vec<Bar> {
     let bars = texts.map(|text| {
         let number = |name: &str| {
             let value = text.split_once(&format!(" {name}=\"")).unwrap().1;
-            value.split('"').next().unwrap().parse().unwrap()
+            value.split(['"', '%']).next().unwrap().parse().unwrap()
         };
         let title = text.split_once("<title>").unwrap().1;
         Bar {

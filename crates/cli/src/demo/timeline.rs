@@ -4,9 +4,12 @@ use std::{fmt::Write, time::Duration};
 
 use ropewalk_fabric::{SpanKind, TraceEvent};
 use ropewalk_names::Rank;
-use ropewalk_plot::{WIDTH, escaped};
+use ropewalk_plot::escaped;
 
-use super::{super::page::TimeAxis, watched_run::WatchedRun};
+use super::{
+    super::page::{TimeAxis, begin_drawing},
+    watched_run::WatchedRun,
+};
 
 /// A part of a run: from when to when, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -36,14 +39,21 @@ impl Window {
     }
 
     fn x(self, at_ns: u64) -> f64 {
-        let position = at_ns.clamp(self.start_ns, self.end_ns) - self.start_ns;
-        self.axis().x(Duration::from_nanos(position))
+        self.axis().x(self.since_start(at_ns))
+    }
+
+    fn bar(self, start_ns: u64, end_ns: u64) -> (f64, f64) {
+        self.axis()
+            .bar(self.since_start(start_ns), self.since_start(end_ns))
+    }
+
+    fn since_start(self, at_ns: u64) -> Duration {
+        Duration::from_nanos(at_ns.clamp(self.start_ns, self.end_ns) - self.start_ns)
     }
 
     fn axis(self) -> TimeAxis {
         TimeAxis {
             length: Duration::from_nanos(self.end_ns.saturating_sub(self.start_ns)),
-            left: LABELS,
         }
     }
 }
@@ -51,15 +61,22 @@ impl Window {
 /// One lane per rank, a box per span, a mark per death.
 pub(super) fn draw(run: &WatchedRun, workers: u32, window: Window) -> String {
     let height = AXIS + LANE * f64::from(workers);
-    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n");
-    for rank in 0..workers {
-        let (top, middle) = (lane(Rank(rank)), lane(Rank(rank)) + LANE / 2.0 + 4.0);
+    let mut svg = begin_drawing(height);
+    for rank in (0..workers).map(Rank) {
+        let (name, end) = (lane(rank) + 13.0, lane(rank) + LANE - 1.0);
+        let deaths = run.deaths.iter().filter(|death| death.rank == rank);
+        let deaths: Vec<_> = deaths
+            .map(|death| {
+                let cause = escaped(&death.cause.to_string());
+                format!(" <tspan class=\"death\">✝ {cause}</tspan>")
+            })
+            .collect();
         // Writing to a string cannot fail.
-        let _ = writeln!(svg, "<text x=\"0\" y=\"{middle}\">rank {rank}</text>");
-        let (y, width) = (top + LANE - 1.0, WIDTH);
         let _ = writeln!(
             svg,
-            "<line class=\"lane\" x1=\"{LABELS}\" x2=\"{width}\" y1=\"{y}\" y2=\"{y}\"/>"
+            "<text x=\"0\" y=\"{name}\">rank {rank}{}</text>\
+             <line class=\"lane\" x1=\"0\" x2=\"100%\" y1=\"{end}\" y2=\"{end}\"/>",
+            deaths.concat()
         );
     }
     for (rank, event) in &run.traces {
@@ -69,34 +86,28 @@ pub(super) fn draw(run: &WatchedRun, workers: u32, window: Window) -> String {
         if end < window.start_ns || start > window.end_ns {
             continue;
         }
-        let (x, width) = (window.x(start), (window.x(end) - window.x(start)).max(0.5));
+        let (x, width) = window.bar(start, end);
         // A pull goes on beside merges, so it stands below them, half as high.
-        let (offset, height) = if kind == SpanKind::Pull {
-            (LANE * 0.55, LANE * 0.35)
-        } else {
-            (2.0, LANE * 0.5)
+        let (offset, height) = match kind {
+            SpanKind::Pull => (NAME + 16.0, 10.0),
+            _ => (NAME, 15.0),
         };
         let (y, class) = (lane(*rank) + offset, class_of(kind));
         let milliseconds = (end - start) as f64 / 1e6;
         let _ = writeln!(
             svg,
-            "<rect class=\"{class}\" x=\"{x:.2}\" y=\"{y:.1}\" width=\"{width:.2}\" height=\"{height:.1}\">\
+            "<rect class=\"{class}\" x=\"{x:.3}%\" y=\"{y:.1}\" width=\"{width:.3}%\" height=\"{height:.1}\">\
              <title>rank {rank}: {class}, {}, {milliseconds:.3} ms</title></rect>",
             escaped(label)
         );
     }
     for death in &run.deaths {
-        let (x, top) = (window.x(death.at_ns), lane(death.rank));
-        let (bottom, middle) = (top + LANE, top + LANE / 2.0);
+        let (x, top, bottom) = (window.x(death.at_ns), lane(death.rank), lane(death.rank) + LANE);
         let _ = writeln!(
             svg,
-            "<rect class=\"gone\" x=\"{x:.2}\" y=\"{top}\" width=\"{:.2}\" height=\"{LANE}\"/>\
-             <line class=\"death\" x1=\"{x:.2}\" x2=\"{x:.2}\" y1=\"{top}\" y2=\"{bottom}\"/>\
-             <text class=\"death\" x=\"{:.2}\" y=\"{:.1}\">✝ {}</text>",
-            WIDTH - x,
-            (x + 5.0).min(WIDTH - 150.0),
-            middle + 4.0,
-            escaped(&death.cause.to_string())
+            "<rect class=\"gone\" x=\"{x:.3}%\" y=\"{top}\" width=\"{:.3}%\" height=\"{LANE}\"/>\
+             <line class=\"death\" x1=\"{x:.3}%\" x2=\"{x:.3}%\" y1=\"{top}\" y2=\"{bottom}\"/>",
+            100.0 - x
         );
     }
     window.axis().draw(&mut svg, lane(Rank(workers)));
@@ -129,6 +140,7 @@ fn lane(rank: Rank) -> f64 {
     f64::from(rank.0) * LANE
 }
 
-const LABELS: f64 = 60.0;
-const LANE: f64 = 30.0;
+const LANE: f64 = 46.0;
+/// The part of a lane in which the name of the rank stands.
+const NAME: f64 = 18.0;
 const AXIS: f64 = 24.0;

@@ -4,6 +4,7 @@ mod allocation;
 mod checkpoints;
 mod command_line;
 mod console;
+mod fate;
 mod json_log;
 mod metrics;
 mod metrics_server;

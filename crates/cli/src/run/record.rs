@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ropewalk_launch::{JobEvent, OutputStream, Verdict};
+use ropewalk_launch::{JobEvent, OutputStream, Verdict, restart::Attempt};
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 
@@ -20,8 +20,8 @@ pub(super) struct Record {
     /// The first of what was odd.
     pub(super) notices: Vec<(Duration, Rank, String)>,
     pub(super) notice_count: u64,
-    /// When the whole job was started again, and why.
-    pub(super) restarts: Vec<(Duration, String)>,
+    /// When the whole job was started again, and the attempt that failed before.
+    pub(super) restarts: Vec<(Duration, Attempt)>,
     pub(super) verdict: Option<(Duration, Verdict)>,
     /// How saving goes, if it is seen to.
     pub(super) saving: Option<Saving>,
@@ -33,6 +33,8 @@ pub(super) struct Life {
     pub(super) rank: Rank,
     pub(super) host: String,
     pub(super) pid: u32,
+    /// How often the whole job had been started again before it.
+    pub(super) attempt: usize,
     pub(super) started: Duration,
     pub(super) ended: Option<(Duration, Cause)>,
     /// When signals stopped it, and when it went on.
@@ -119,8 +121,7 @@ impl Record {
             JobEvent::Restarting { failed, pause } => {
                 // What did not tell of its end is gone with its agents.
                 self.running.clear();
-                let why = format!("attempt {}: {}", failed.number, failed.verdict);
-                self.restarts.push((now + *pause, why));
+                self.restarts.push((now + *pause, Attempt::clone(failed)));
             }
             JobEvent::Started { rank, pid } => {
                 self.running.insert(*rank, self.lives.len());
@@ -128,6 +129,7 @@ impl Record {
                     rank: *rank,
                     host: host.to_owned(),
                     pid: *pid,
+                    attempt: self.restarts.len(),
                     started: now,
                     ended: None,
                     stops: Vec::new(),
@@ -168,6 +170,14 @@ impl Record {
             *counts.entry(kind).or_default() += 1;
         }
         counts
+    }
+
+    /// The verdict about an attempt, once it is over.
+    pub(super) fn verdict_of(&self, attempt: usize) -> Option<&Verdict> {
+        match self.restarts.get(attempt) {
+            Some((_, failed)) => Some(&failed.verdict),
+            None => self.verdict.as_ref().map(|(_, verdict)| verdict),
+        }
     }
 
     fn life(&mut self, rank: Rank) -> Option<&mut Life> {

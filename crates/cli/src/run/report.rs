@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeSet, fmt::Write, time::Duration};
 
-use ropewalk_membership::Cause;
+use ropewalk_launch::restart::Attempt;
 use ropewalk_names::Rank;
-use ropewalk_plot::{WIDTH, escaped};
+use ropewalk_plot::escaped;
 
 use super::{
-    super::page::{TimeAxis, page},
+    super::page::{TimeAxis, begin_drawing, page},
+    fate::Fate,
     record::{Life, Record},
     summary,
 };
@@ -17,18 +18,35 @@ pub(super) fn report(record: &Record, command: &str, section: &str) -> String {
     let ranks: BTreeSet<Rank> = record.lives.iter().map(|life| life.rank).collect();
     let hosts: BTreeSet<&str> = record.lives.iter().map(|life| &*life.host).collect();
     let (end, exit_code, verdict) = match &record.verdict {
-        Some((end, verdict)) => (*end, verdict.exit_code().to_string(), verdict.to_string()),
-        None => (Duration::ZERO, "?".to_owned(), String::new()),
+        Some((end, verdict)) => (*end, Some(verdict.exit_code()), verdict.to_string()),
+        None => (Duration::ZERO, None, String::new()),
     };
+    let class = if exit_code == Some(0) { "well" } else { "culprit" };
+    let exit_code = exit_code.map_or("?".to_owned(), |code| code.to_string());
     let verdict = match verdict.is_empty() {
         true => "All ranks did their work.".to_owned(),
         false => verdict,
     };
+    let fates = Fate::of_all(record);
     let mut body = format!(
-        "<h1>{}</h1>\n<p class=\"verdict\">{}</p>\n<table>\n",
+        "<h1>{}</h1>\n<p class=\"verdict {class}\">{}</p>\n",
         escaped(command),
         escaped(&verdict).replace('\n', "<br>")
     );
+    let ended = fates.iter().filter(|fate| **fate == Fate::EndedWithJob).count();
+    // Writing to a string cannot fail.
+    let _ = match ended {
+        0 => Ok(()),
+        1 => writeln!(
+            body,
+            "<p>1 process was still there when the launcher ended the job.</p>"
+        ),
+        _ => writeln!(
+            body,
+            "<p>{ended} processes were still there when the launcher ended the job.</p>"
+        ),
+    };
+    body += "<table>\n";
     let [stdout, stderr] = &record.output;
     let fences = &record.fences;
     for (name, value) in [
@@ -58,84 +76,104 @@ pub(super) fn report(record: &Record, command: &str, section: &str) -> String {
         row(&mut body, &[name.to_owned(), value]);
     }
     body += "</table>\n";
-    let shown = shown_ranks(record, &ranks);
+    let shown = shown_ranks(record, &fates, &ranks);
     let caption = match ranks.len() - shown.len() {
         0 => "Processes".to_owned(),
         hidden => format!("Processes; {hidden} ranks that did not fail are not shown"),
     };
-    let axis = TimeAxis {
-        length: end,
-        left: LABELS,
+    let axis = TimeAxis { length: end };
+    let legend = match fates.iter().all(|fate| *fate == Fate::Well) {
+        true => "",
+        false => FAILURES_LEGEND,
     };
     let _ = writeln!(
         body,
         "<figure><figcaption>{caption}</figcaption>{}\
-         <p class=\"legend\"><span class=\"runs\"></span> runs <span class=\"stopped\"></span> stopped by a signal \
-         <span class=\"fence\"></span> somebody waits in a fence; ✝ did not end well</p></figure>",
-        draw_lives(record, &shown, axis)
+         <p class=\"legend\"><span class=\"runs\"></span>&nbsp;runs \
+         <span class=\"stopped\"></span>&nbsp;stopped by a signal \
+         <span class=\"fence\"></span>&nbsp;somebody waits in a fence{legend}</p></figure>",
+        draw_lives(record, &fates, &shown, axis)
     );
     if stdout.bytes + stderr.bytes > 0 {
         let _ = writeln!(
             body,
             "<figure><figcaption>Output, bytes in each {}</figcaption>{}\
-             <p class=\"legend\"><span class=\"stdout\"></span> standard output \
-             <span class=\"stderr\"></span> standard error</p></figure>",
+             <p class=\"legend\"><span class=\"stdout\"></span>&nbsp;standard output \
+             <span class=\"stderr\"></span>&nbsp;standard error</p></figure>",
             seconds(stdout.stretch.max(stderr.stretch)),
             draw_output(record, axis)
         );
     }
-    tables(&mut body, record);
+    tables(&mut body, record, &fates);
     body += section;
     let style = [STYLE, summary::STYLE].concat();
     page(&format!("ropewalk: {command}"), &style, &body)
 }
 
-/// All ranks, or those that failed and the first of the others.
-fn shown_ranks(record: &Record, ranks: &BTreeSet<Rank>) -> Vec<Rank> {
-    let failed = record.lives.iter().filter(|life| is_failure(life));
-    let failed: BTreeSet<Rank> = failed.map(|life| life.rank).take(LANES_MAX).collect();
-    let others = ranks.difference(&failed).take(LANES_MAX - failed.len());
-    let mut shown: Vec<_> = failed.iter().chain(others).copied().collect();
-    shown.sort_unstable();
-    shown
+/// All ranks, or the first of them: those that failed before the others.
+fn shown_ranks(record: &Record, fates: &[Fate], ranks: &BTreeSet<Rank>) -> Vec<Rank> {
+    let mut order: Vec<_> = record.lives.iter().zip(fates).collect();
+    order.sort_by_key(|(life, fate)| (**fate, life.rank));
+    let mut shown = BTreeSet::new();
+    for rank in order
+        .iter()
+        .map(|(life, _)| life.rank)
+        .chain(ranks.iter().copied())
+    {
+        if shown.len() == LANES_MAX {
+            break;
+        }
+        shown.insert(rank);
+    }
+    shown.into_iter().collect()
 }
 
-fn is_failure(life: &Life) -> bool {
-    life.ended.is_some_and(|(_, cause)| !cause.is_success())
-}
-
-fn draw_lives(record: &Record, shown: &[Rank], axis: TimeAxis) -> String {
-    let lane = (900.0 / shown.len().max(1) as f64).clamp(2.0, 22.0);
+/// A lane for each rank. Above its bars stands its name, as long as there is room for that.
+fn draw_lives(record: &Record, fates: &[Fate], shown: &[Rank], axis: TimeAxis) -> String {
+    let (label, lane) = match shown.len() {
+        ..=NAMED_LANES_MAX => (16.0, 34.0),
+        many => (0.0, (900.0 / many as f64).max(2.0)),
+    };
     let bottom = lane * shown.len() as f64;
-    let height = bottom + AXIS;
-    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n");
-    let mut bar = |class: &str, from: Duration, to: Duration, y: f64, height: f64, title: &str| {
-        let (x, end) = (axis.x(from), axis.x(to));
-        let width = (end - x).max(0.5);
-        // Writing to a string cannot fail.
+    let mut svg = begin_drawing(bottom + AXIS);
+    let mut names = vec![Names::default(); shown.len()];
+    let top = |index: usize| index as f64 * lane;
+    for (life, &fate) in record.lives.iter().zip(fates) {
+        if let Ok(index) = shown.binary_search(&life.rank) {
+            names[index].take(life, fate);
+        }
+    }
+    for (index, _) in names.iter().enumerate().filter(|(_, names)| names.is_culprit) {
         let _ = writeln!(
             svg,
-            "<rect class=\"{class}\" x=\"{x:.2}\" y=\"{y:.1}\" width=\"{width:.2}\" height=\"{height:.1}\">\
+            "<rect class=\"culprit\" x=\"0\" y=\"{:.1}\" width=\"100%\" height=\"{lane:.1}\"/>",
+            top(index)
+        );
+    }
+    let mut bar = |class: &str, from: Duration, to: Duration, y: f64, height: f64, title: &str| {
+        let (x, width) = axis.bar(from, to);
+        let _ = writeln!(
+            svg,
+            "<rect class=\"{class}\" x=\"{x:.3}%\" y=\"{y:.1}\" width=\"{width:.3}%\" height=\"{height:.1}\">\
              <title>{}</title></rect>",
             escaped(title)
         );
     };
-    for life in &record.lives {
+    for (life, fate) in record.lives.iter().zip(fates) {
         let Ok(index) = shown.binary_search(&life.rank) else {
             continue;
         };
-        let (y, height) = (index as f64 * lane + lane * 0.15, lane * 0.7);
-        let (end, how) = match life.ended {
-            Some((end, cause)) => (end, cause.to_string()),
-            None => (axis.length, "not seen to end".to_owned()),
-        };
+        let free = lane - label;
+        let (y, height) = (top(index) + label + free * 0.15, free * 0.7);
+        let end = life.ended.map_or(axis.length, |(end, _)| end);
         let title = format!(
-            "rank {} on {}, pid {}: {} to {}, {how}",
+            "rank {} on {}, pid {}: {} to {}, {}",
             life.rank,
             life.host,
             life.pid,
             seconds(life.started),
-            seconds(end)
+            seconds(end),
+            how(life, *fate)
         );
         bar("runs", life.started, end, y, height, &title);
         for (from, to) in &life.stops {
@@ -149,24 +187,36 @@ fn draw_lives(record: &Record, shown: &[Rank], axis: TimeAxis) -> String {
         let title = format!("fence {}: {} ranks, {took}", fence.name, fence.members);
         bar("fence", fence.began, fence.ended, 0.0, bottom, &title);
     }
-    for life in record.lives.iter().filter(|life| is_failure(life)) {
-        if let (Some((end, cause)), Ok(index)) = (life.ended, shown.binary_search(&life.rank)) {
-            draw_failure(&mut svg, axis.x(end), index as f64 * lane, lane, cause);
+    for (life, &fate) in record.lives.iter().zip(fates) {
+        if let (Some((end, _)), Ok(index), true) =
+            (life.ended, shown.binary_search(&life.rank), fate != Fate::Well)
+        {
+            let (x, y, end) = (axis.x(end), top(index) + label, top(index) + lane);
+            let class = fate.shown().0;
+            let _ = writeln!(
+                svg,
+                "<line class=\"{class}\" x1=\"{x:.3}%\" x2=\"{x:.3}%\" y1=\"{y:.1}\" y2=\"{end:.1}\"/>"
+            );
         }
     }
-    for (at, why) in &record.restarts {
+    for (at, failed) in &record.restarts {
         let x = axis.x(*at);
         let _ = writeln!(
             svg,
-            "<line class=\"restart\" x1=\"{x:.2}\" x2=\"{x:.2}\" y1=\"0\" y2=\"{bottom:.1}\">\
+            "<line class=\"restart\" x1=\"{x:.3}%\" x2=\"{x:.3}%\" y1=\"0\" y2=\"{bottom:.1}\">\
              <title>started again: {}</title></line>",
-            escaped(why)
+            escaped(&why_again(failed))
         );
     }
-    if lane >= 10.0 {
-        for (index, rank) in shown.iter().enumerate() {
-            let y = (index as f64 + 0.7) * lane;
-            let _ = writeln!(svg, "<text x=\"0\" y=\"{y:.1}\">rank {rank}</text>");
+    if label > 0.0 {
+        for (index, (rank, names)) in shown.iter().zip(&names).enumerate() {
+            let y = top(index) + 13.0;
+            let hosts = escaped(&names.hosts.join(", "));
+            let _ = writeln!(
+                svg,
+                "<text x=\"2\" y=\"{y:.1}\">rank {rank} on {hosts}{}</text>",
+                names.ends
+            );
         }
     }
     axis.draw(&mut svg, bottom);
@@ -174,30 +224,54 @@ fn draw_lives(record: &Record, shown: &[Rank], axis: TimeAxis) -> String {
     svg
 }
 
-fn draw_failure(svg: &mut String, x: f64, y: f64, lane: f64, cause: Cause) {
-    let bottom = y + lane;
-    let _ = writeln!(
-        svg,
-        "<line class=\"death\" x1=\"{x:.2}\" x2=\"{x:.2}\" y1=\"{y:.1}\" y2=\"{bottom:.1}\"/>"
-    );
-    if lane >= 10.0 {
-        // Near the right end there is room on the left only.
-        let (anchor, x) = match x > WIDTH - 200.0 {
-            true => ("end", x - 5.0),
-            false => ("start", x + 5.0),
-        };
-        let y = y + lane * 0.7;
-        let _ = writeln!(
-            svg,
-            "<text class=\"death\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">✝ {}</text>",
-            escaped(&cause.to_string())
+/// The line of text above the bars of a rank.
+#[derive(Clone, Debug, Default)]
+struct Names<'a> {
+    hosts: Vec<&'a str>,
+    /// How its processes ended that did not end well, as SVG.
+    ends: String,
+    end_count: usize,
+    is_culprit: bool,
+}
+
+impl<'a> Names<'a> {
+    /// More would not fit.
+    const ENDS_MAX: usize = 3;
+
+    fn take(&mut self, life: &'a Life, fate: Fate) {
+        self.is_culprit |= fate == Fate::FailedFirst;
+        if !self.hosts.contains(&&*life.host) {
+            self.hosts.push(&life.host);
+        }
+        if fate == Fate::Well || self.end_count == Self::ENDS_MAX {
+            return;
+        }
+        self.end_count += 1;
+        let _ = write!(
+            self.ends,
+            " <tspan class=\"{}\">✝ {}</tspan>",
+            fate.shown().0,
+            escaped(&how(life, fate))
         );
     }
 }
 
+/// How a process ended, and which part it played in the end of its job.
+fn how(life: &Life, fate: Fate) -> String {
+    match (life.ended, fate) {
+        (None, _) => "not seen to end".to_owned(),
+        (Some((_, cause)), Fate::Well) => cause.to_string(),
+        (Some((_, cause)), _) => format!("{}: {cause}", fate.shown().1),
+    }
+}
+
+fn why_again(failed: &Attempt) -> String {
+    format!("attempt {}: {}", failed.number, failed.verdict)
+}
+
 fn draw_output(record: &Record, axis: TimeAxis) -> String {
     let height = 120.0;
-    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\n", height + AXIS);
+    let mut svg = begin_drawing(height + AXIS);
     let stretches = record.output.iter().flat_map(|output| &output.stretches);
     let most = stretches.copied().max().unwrap_or(1).max(1);
     for (class, output) in ["stdout", "stderr"].into_iter().zip(&record.output) {
@@ -208,47 +282,46 @@ fn draw_output(record: &Record, axis: TimeAxis) -> String {
             .filter(|(_, bytes)| **bytes > 0)
         {
             let (from, to) = (output.stretch * index as u32, output.stretch * (index as u32 + 1));
-            let (x, width) = (axis.x(from), (axis.x(to) - axis.x(from)).max(0.5));
+            let (x, width) = axis.bar(from, to);
             let bar = bytes as f64 / most as f64 * height;
             let y = height - bar;
             let _ = writeln!(
                 svg,
-                "<rect class=\"{class}\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{bar:.2}\">\
+                "<rect class=\"{class}\" x=\"{x:.3}%\" y=\"{y:.2}\" width=\"{width:.3}%\" height=\"{bar:.2}\">\
                  <title>{bytes} bytes from {} on</title></rect>",
                 seconds(from)
             );
         }
     }
-    let _ = writeln!(svg, "<text x=\"0\" y=\"12\">{most}</text>");
+    let _ = writeln!(svg, "<text x=\"0\" y=\"12\">{most} bytes</text>");
     axis.draw(&mut svg, height);
     svg.push_str("</svg>\n");
     svg
 }
 
-fn tables(body: &mut String, record: &Record) {
-    let failed: Vec<_> = record.lives.iter().filter(|life| is_failure(life)).collect();
+fn tables(body: &mut String, record: &Record, fates: &[Fate]) {
+    let lives = record.lives.iter().zip(fates);
+    let mut failed: Vec<_> = lives.filter(|(_, fate)| **fate != Fate::Well).collect();
+    failed.sort_by_key(|(life, fate)| (**fate, life.ended.map(|(at, _)| at)));
     if !failed.is_empty() {
         table(
             body,
             "Processes that did not end well",
             &["rank", "host", "pid", "when", "how"],
         );
-        for life in failed.iter().take(ROWS_MAX) {
-            let (end, how) = life
-                .ended
-                .map_or((Duration::ZERO, String::new()), |(end, cause)| {
-                    (end, cause.to_string())
-                });
+        for (life, fate) in failed.iter().take(ROWS_MAX) {
+            let end = life.ended.map(|(end, _)| seconds(end)).unwrap_or_default();
             let (rank, pid) = (life.rank.to_string(), life.pid.to_string());
-            row(body, &[rank, life.host.clone(), pid, seconds(end), how]);
+            let cells = [rank, life.host.clone(), pid, end, how(life, **fate)];
+            row_of(body, fate.shown().0, &cells);
         }
         finish_table(body, failed.len());
     }
     let fences = &record.fences;
     if !record.restarts.is_empty() {
         table(body, "Attempts that failed", &["started again", "why"]);
-        for (at, why) in &record.restarts {
-            row(body, &[seconds(*at), why.clone()]);
+        for (at, failed) in &record.restarts {
+            row(body, &[seconds(*at), why_again(failed)]);
         }
         *body += "</table>\n";
     }
@@ -294,11 +367,19 @@ fn finish_table(body: &mut String, rows: usize) {
 }
 
 fn row(body: &mut String, cells: &[String]) {
+    row_of(body, "", cells);
+}
+
+fn row_of(body: &mut String, class: &str, cells: &[String]) {
     let cells: Vec<_> = cells
         .iter()
         .map(|cell| format!("<td>{}</td>", escaped(cell)))
         .collect();
-    let _ = writeln!(body, "<tr>{}</tr>", cells.concat());
+    let class = match class {
+        "" => String::new(),
+        class => format!(" class=\"{class}\""),
+    };
+    let _ = writeln!(body, "<tr{class}>{}</tr>", cells.concat());
 }
 
 fn seconds(time: Duration) -> String {
@@ -308,17 +389,29 @@ fn seconds(time: Duration) -> String {
     }
 }
 
-const LABELS: f64 = 70.0;
 const AXIS: f64 = 24.0;
+/// With more lanes there is no room for the names of ranks and hosts.
+const NAMED_LANES_MAX: usize = 64;
 /// More lanes could not be told apart.
 const LANES_MAX: usize = 450;
 const ROWS_MAX: usize = 200;
 const FENCES_MAX: usize = 20;
 
+const FAILURES_LEGEND: &str = " <span class=\"culprit\"></span>&nbsp;failed first \
+    <b class=\"failure\">✝</b>&nbsp;failed \
+    <b class=\"ended\">✝</b>&nbsp;ended with the job";
+
 const STYLE: &str = "
 tr > :first-child { width: 9rem; }
-tr > :first-child { width: 9rem; }
-.verdict { font-weight: 600; overflow-wrap: anywhere; }
+.verdict { font-weight: 600; overflow-wrap: anywhere; padding: .5rem .7rem; border-left: 4px solid #3f9d6b; }
+.verdict.culprit { border-color: var(--bad); }
+.culprit { fill: #d6453d30; background: #d6453d30; }
+svg line.culprit { stroke: var(--bad); stroke-width: 4; }
+svg line.failure { stroke: var(--bad); stroke-width: 2; }
+svg line.ended { stroke: var(--quiet); stroke-width: 2; }
+svg tspan.culprit { fill: var(--bad); font-weight: 700; }
+tspan.failure, b.failure { fill: var(--bad); color: var(--bad); }
+tspan.ended, .ended { fill: var(--quiet); color: var(--quiet); }
 .runs { fill: #6a9fd8; background: #6a9fd8; }
 .stopped { fill: #e2a93b; background: #e2a93b; }
 .fence { fill: #3f9d6b66; background: #3f9d6b66; }
@@ -330,6 +423,7 @@ svg line.restart { stroke: var(--ink); stroke-dasharray: 4 3; }
 #[cfg(test)]
 mod tests {
     use ropewalk_launch::JobEvent;
+    use ropewalk_membership::Cause;
 
     use super::*;
 
@@ -348,6 +442,7 @@ mod tests {
         let page = report(&record, "a <b>", "");
         assert!(page.contains("rank 4321 on node"), "it is not shown");
         assert!(page.contains("<td>4321</td>"), "it is not listed");
+        assert!(!page.contains("<text x=\"2\""), "there is no room for names");
         assert!(page.contains("4550 ranks that did not fail are not shown"));
         assert!(!page.contains("<script>") && !page.contains("<b>"), "not escaped");
     }

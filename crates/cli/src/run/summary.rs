@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        page::TimeAxis,
+        page::{TimeAxis, begin_drawing},
         times::{part, shown},
     },
     saving::Saving,
@@ -191,32 +191,32 @@ impl Summary {
     fn draw_attempts(&self) -> String {
         let axis = TimeAxis {
             length: Duration::from_secs_f64(self.total.max(1e-3)),
-            left: 0.0,
         };
         let bottom = LANE * self.account.attempts.len() as f64;
-        let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\n", bottom + 24.0);
+        let mut svg = begin_drawing(bottom + 24.0);
         for (attempt, lane) in self.account.attempts.iter().zip(0u32..) {
-            let (x, end) = (axis.x(attempt.began), axis.x(attempt.began + attempt.lasted));
-            let (y, width) = (LANE * f64::from(lane), (end - x).max(1.0));
+            let (x, width) = axis.bar(attempt.began, attempt.began + attempt.lasted);
+            let (y, end) = (LANE * f64::from(lane), x + width);
             let class = if attempt.failed { "failed" } else { "done" };
             let text = format!("step {} to {}", attempt.from_step, attempt.to_step);
             // Writing to a string cannot fail.
             let _ = writeln!(
                 svg,
-                "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\">\
+                "<rect class=\"{class}\" x=\"{x:.2}%\" y=\"{:.1}\" width=\"{width:.2}%\" height=\"{:.1}\">\
                  <title>attempt {}, {class}: {text}</title></rect>",
                 y + 2.0,
                 LANE - 4.0,
                 lane + 1
             );
-            let (anchor, at) = if end < WIDTH / 2.0 {
-                ("start", end + 6.0)
-            } else {
-                ("end", x - 6.0)
+            let (anchor, at, apart) = match (x, end) {
+                (_, ..50.0) => ("start", end, 6),
+                (50.0.., _) => ("end", x, -6),
+                // There is room on the bar only.
+                _ => ("start", x, 6),
             };
             let _ = writeln!(
                 svg,
-                "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{text}</text>",
+                "<text x=\"{at:.2}%\" dx=\"{apart}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{text}</text>",
                 y + LANE - 6.0
             );
         }
@@ -291,12 +291,12 @@ pub(super) const STYLE: &str = "
 ";
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use ropewalk_checkpoint::PastAttempt;
 
     use super::*;
 
-    fn summary() -> Summary {
+    pub(in super::super) fn summary() -> Summary {
         Summary {
             total: 130.0,
             saving: Some(Saving {
