@@ -1,5 +1,7 @@
 //! The section as a picture.
 
+mod lettering;
+
 use std::{
     fs::File,
     io::{self, BufWriter},
@@ -8,8 +10,8 @@ use std::{
 
 use crate::{Grid, Section};
 
-/// Writes a section as a grey PNG of twice its size: dark is negative, light is positive, the frame has a tick
-/// every 500 m.
+/// Writes a section as a grey PNG of twice its size: dark is negative, light is positive. Axes of distance and depth
+/// have a tick and a number every 500 m.
 ///
 /// Amplitudes are balanced over depth (automatic gain control) and clipped, as interpreters look at sections; the
 /// numbers themselves are in the NumPy file.
@@ -46,7 +48,7 @@ impl Picture {
     fn of(section: &Section, clip: f32) -> Self {
         let grid = section.grid;
         let (inner_width, inner_height) = (grid.columns * SCALE, grid.rows * SCALE);
-        let (width, height) = (inner_width + 2 * MARGIN, inner_height + 2 * MARGIN);
+        let (width, height) = (LEFT + inner_width + RIGHT, TOP + inner_height + BOTTOM);
         let mut pixels = vec![PAPER; width * height];
         for y in 0..inner_height {
             for x in 0..inner_width {
@@ -55,7 +57,7 @@ impl Picture {
                     y as f32 * grid.spacing_m / SCALE as f32,
                 );
                 let grey = 127.5 + 127.5 * (value / clip).clamp(-1.0, 1.0);
-                pixels[(y + MARGIN) * width + x + MARGIN] = grey as u8;
+                pixels[(y + TOP) * width + x + LEFT] = grey as u8;
             }
         }
         let mut picture = Self {
@@ -63,27 +65,60 @@ impl Picture {
             height,
             pixels,
         };
-        picture.frame(grid);
+        picture.frame();
+        picture.axes(grid);
         picture
     }
 
-    fn frame(&mut self, grid: Grid) {
-        let (right, bottom) = (self.width - MARGIN, self.height - MARGIN);
-        self.fill(MARGIN - 2..right + 2, MARGIN - 2..MARGIN);
-        self.fill(MARGIN - 2..right + 2, bottom..bottom + 2);
-        self.fill(MARGIN - 2..MARGIN, MARGIN - 2..bottom + 2);
-        self.fill(right..right + 2, MARGIN - 2..bottom + 2);
+    fn frame(&mut self) {
+        let (right, bottom) = (self.width - RIGHT, self.height - BOTTOM);
+        self.fill(LEFT - LINE..right + LINE, TOP - LINE..TOP);
+        self.fill(LEFT - LINE..right + LINE, bottom..bottom + LINE);
+        self.fill(LEFT - LINE..LEFT, TOP - LINE..bottom + LINE);
+        self.fill(right..right + LINE, TOP - LINE..bottom + LINE);
+    }
+
+    fn axes(&mut self, grid: Grid) {
+        let (right, bottom) = (self.width - RIGHT, self.height - BOTTOM);
         let pixels_per_tick = TICK_M / grid.spacing_m * SCALE as f32;
         let ticks = |length: usize| {
             (0..)
-                .map(move |tick| (tick as f32 * pixels_per_tick) as usize)
-                .take_while(move |place| *place < length)
+                .map(move |tick| (tick, (tick as f32 * pixels_per_tick) as usize))
+                .take_while(move |(_, place)| *place < length)
         };
-        for x in ticks(grid.columns * SCALE) {
-            self.fill(MARGIN + x..MARGIN + x + 2, 4..MARGIN);
+        let number = |tick: u16| format!("{:.1}", f32::from(tick) * TICK_M / 1000.0);
+        let end = bottom + LINE + TICK;
+        for (tick, place) in ticks(right - LEFT) {
+            let x = LEFT + place;
+            self.fill(x..x + LINE, bottom..end);
+            let text = number(tick);
+            self.write(&text, x + LINE / 2 - text_width(&text) / 2, end + GAP);
         }
-        for y in ticks(grid.rows * SCALE) {
-            self.fill(4..MARGIN, MARGIN + y..MARGIN + y + 2);
+        let text = "distance (km)";
+        let middle = (LEFT + right).saturating_sub(text_width(text)) / 2;
+        self.write(text, middle, end + 2 * GAP + TEXT_HEIGHT);
+        let end = LEFT - LINE - TICK;
+        for (tick, place) in ticks(bottom - TOP) {
+            let y = TOP + place;
+            self.fill(end..LEFT, y..y + LINE);
+            let text = number(tick);
+            self.write(
+                &text,
+                end - GAP - text_width(&text),
+                y + LINE / 2 - TEXT_HEIGHT / 2,
+            );
+        }
+        self.write("depth (km)", GAP, GAP);
+    }
+
+    /// Writes a text with its upper left corner there. A narrow picture has room for its beginning only.
+    fn write(&mut self, text: &str, x: usize, y: usize) {
+        for (column, row) in lettering::dots(text) {
+            let (x, y) = (x + column * DOT, y + row * DOT);
+            if x + DOT > self.width {
+                continue;
+            }
+            self.fill(x..x + DOT, y..y + DOT);
         }
     }
 
@@ -175,8 +210,26 @@ fn percentile(values: &[f32], part: f32) -> f32 {
         .max(f32::MIN_POSITIVE)
 }
 
+/// The width of a text up to the end of its last character, in pixels.
+fn text_width(text: &str) -> usize {
+    (text.chars().count() * lettering::ADVANCE - 1) * DOT
+}
+
 const SCALE: usize = 2;
-const MARGIN: usize = 14;
+/// The side of a dot of the lettering, in pixels: it can be read on a telephone too, a third as large.
+const DOT: usize = 3;
+const TEXT_HEIGHT: usize = lettering::HEIGHT * DOT;
+/// The width of lines.
+const LINE: usize = 2;
+/// The length of ticks.
+const TICK: usize = 8;
+const GAP: usize = 8;
+/// There is room for numbers below 10 km, and beside the frame for half of one.
+const LEFT: usize = 3 * lettering::ADVANCE * DOT + GAP + GAP + TICK + LINE;
+const RIGHT: usize = 3 * lettering::ADVANCE * DOT / 2;
+/// There is room for the name of the axis above the number at its begin.
+const TOP: usize = GAP + TEXT_HEIGHT + GAP + TEXT_HEIGHT / 2;
+const BOTTOM: usize = LINE + TICK + 2 * TEXT_HEIGHT + 3 * GAP;
 const TICK_M: f32 = 500.0;
 const INK: u8 = 20;
 const PAPER: u8 = 255;
@@ -187,3 +240,51 @@ const LOW_ROWS: usize = 9;
 const GAIN_ROWS: usize = 45;
 /// The same in columns.
 const GAIN_COLUMNS: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each axis has its name and a number at each tick: a section of 1.1 km by 0.6 km has three and two.
+    #[test]
+    fn axes_have_names_and_numbers() {
+        let grid = Grid {
+            columns: 111,
+            rows: 61,
+            spacing_m: 10.0,
+        };
+        let section = Section::from_function(grid, |_, _| 0.0);
+        let picture = Picture::of(&section, 1.0);
+        let bottom = picture.height - BOTTOM;
+        let reads = |text: &str, columns: std::ops::Range<usize>, rows: std::ops::Range<usize>| {
+            let mut found = 0;
+            for (x, y) in columns.flat_map(|x| rows.clone().map(move |y| (x, y))) {
+                let is_ink = |column: usize, row: usize| {
+                    let pixel = (y + row * DOT) * picture.width + x + column * DOT;
+                    picture.pixels.get(pixel) == Some(&INK)
+                };
+                let dots: Vec<_> = lettering::dots(text).collect();
+                let size = (text.chars().count() * lettering::ADVANCE - 1, lettering::HEIGHT);
+                let all = (0..size.0).flat_map(|column| (0..size.1).map(move |row| (column, row)));
+                found += usize::from(
+                    all.into_iter()
+                        .all(|dot| is_ink(dot.0, dot.1) == dots.contains(&dot)),
+                );
+            }
+            found / (DOT * DOT)
+        };
+        let below = |text| {
+            reads(
+                text,
+                0..picture.width - text_width(text),
+                bottom + TICK..bottom + TICK + 2 * GAP,
+            )
+        };
+        let beside = |text| reads(text, 0..GAP * 2, TOP - TEXT_HEIGHT..bottom);
+        assert_eq!(["0.0", "0.5", "1.0", "1.5"].map(below), [1, 1, 1, 0]);
+        assert_eq!(["0.0", "0.5", "1.0"].map(beside), [1, 1, 0]);
+        assert_eq!(reads("depth (km)", 0..2 * GAP, 0..2 * GAP), 1);
+        let name = bottom + TICK + TEXT_HEIGHT..picture.height - TEXT_HEIGHT;
+        assert_eq!(reads("distance (km)", 0..LEFT, name), 1);
+    }
+}

@@ -165,7 +165,7 @@ fn lone_worker_equals_one_part() {
     assert_eq!(worker.receipt.unwrap().contributions, 1);
 }
 
-/// The picture is twice as large as the section with a margin, and neither empty nor flat.
+/// The picture is twice as large as the section with room for its axes, and neither empty nor flat.
 #[test]
 fn picture_shows_something() {
     let out = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ fn picture_shows_something() {
     let mut reader = decoder.read_info().unwrap();
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut pixels).unwrap();
-    assert_eq!((info.width, info.height), (2 * 200 + 28, 2 * 160 + 28));
+    assert_eq!((info.width, info.height), (2 * 200 + 107, 2 * 160 + 134));
     let share = |part: &dyn Fn(u8) -> bool| {
         pixels.iter().filter(|&&pixel| part(pixel)).count() as f32 / pixels.len() as f32
     };

@@ -82,7 +82,7 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
     )?;
     let victims = victims(*seed, *workers, *kill);
     print(format_args!(
-        "Migrating it again; killed in the middle of the reduction: rank {}.",
+        "Migrating it again; to be killed in the middle of the reduction: rank {}.",
         listed(&victims)
     ))?;
     let killed_out = out.join("killed");

@@ -90,8 +90,14 @@ pub(super) fn to_page(report: &Report<'_>) -> String {
         figure("The reduction, nobody killed", calm, Window::reduction(calm)),
         figure("The whole job, with the kill", killed, Window::whole(killed)),
     ];
+    let although = match killed.deaths.len() {
+        // A reduction on a small survey may be over before the kill.
+        0 => "",
+        1 => ", although a worker was killed",
+        _ => ", although workers were killed",
+    };
     let body = format!(
-        "<h1>A seismic image, although a worker was killed</h1>\n\
+        "<h1>A seismic image{although}</h1>\n\
          <p>{workers} workers migrated a synthetic survey (seed {seed}) and reduced their images. {verdict}</p>\n\
          <table>\n<tr><th></th><th>nobody killed</th><th>with the kill</th><th>serial</th></tr>\n{rows}</table>\n\
          <p class=\"legend\"><span class=\"compute\"></span> migrate a shot <span class=\"file\"></span> read a file \
