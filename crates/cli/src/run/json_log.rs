@@ -42,15 +42,143 @@ pub(super) fn log(object: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        fs,
+        path::{Path, PathBuf},
+    };
+
     use ropewalk_launch::{Ending, Failure, FailureKind, Verdict, restart::Attempt};
     use ropewalk_membership::{Cause, Departure};
     use ropewalk_names::{Epoch, Incarnation, Rank};
 
-    use super::*;
+    use super::{super::summary::tests::summary, *};
 
     /// Each event has the keys and values that programs read, in the order of the alphabet.
     #[test]
     fn events_have_their_keys() {
+        for (event, expected) in examples() {
+            assert_eq!(serde_json::to_value(event).unwrap().to_string(), expected);
+        }
+    }
+
+    /// The page of the book names every kind of event, and every key with its type, as examples of all of them have
+    /// them. The list of kinds is that of the enum, which its source tells.
+    #[test]
+    fn the_page_names_every_key() {
+        let mut kinds = kinds();
+        assert_eq!(kinds.len(), 21, "{kinds:?}");
+        let examples = examples().into_iter().map(|(event, _)| event);
+        let mut objects: Vec<_> = examples
+            .map(|event| serde_json::to_value(event).unwrap())
+            .collect();
+        let summary = summary();
+        let saving = summary.saving.unwrap();
+        let works = Saving {
+            unprotected_since: None,
+            ..saving
+        };
+        let now = Duration::from_secs(100);
+        objects.extend([
+            saving.to_json("saves_fail", now),
+            works.to_json("saves_work", now),
+            works.to_json("saving", now),
+            summary.to_json(),
+        ]);
+        kinds.retain(|kind| !["output", "trace"].contains(&kind.as_str()));
+        kinds.extend(["saves_fail", "saves_work", "saving"].map(str::to_owned));
+        let mut told = BTreeMap::new();
+        for object in &objects {
+            let kind = object["event"].as_str().unwrap();
+            let keys: &mut BTreeMap<_, BTreeSet<_>> = told.entry(kind.to_owned()).or_default();
+            for (key, value) in object
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(key, _)| *key != "event")
+            {
+                keys.entry(key.clone())
+                    .or_default()
+                    .insert(type_of(value).to_owned());
+            }
+        }
+        assert_eq!(
+            told.keys().cloned().collect::<BTreeSet<_>>(),
+            kinds,
+            "examples are missing"
+        );
+        assert_eq!(page(), told);
+    }
+
+    /// The kinds of job events. Other crates cannot match all of them, so this reads the source of the enum.
+    fn kinds() -> BTreeSet<String> {
+        let source = fs::read_to_string(repository().join("crates/launch-core/src/event.rs")).unwrap();
+        let (_, body) = source.split_once("pub enum JobEvent {\n").unwrap();
+        let (body, _) = body.split_once("\n}\n").unwrap();
+        let names = body.lines().filter_map(|line| {
+            let name = line.strip_prefix("    ")?;
+            let end = name.find(|character: char| !character.is_alphanumeric())?;
+            name.starts_with(|first: char| first.is_uppercase())
+                .then_some(&name[..end])
+        });
+        let to_snake_case = |name: &str| {
+            let mut text = String::new();
+            for character in name.chars() {
+                if character.is_uppercase() && !text.is_empty() {
+                    text.push('_');
+                }
+                text.extend(character.to_lowercase());
+            }
+            text
+        };
+        names.map(to_snake_case).collect()
+    }
+
+    /// Kinds of events, their keys and the types of those, as the page of the book names them.
+    fn page() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
+        let text = fs::read_to_string(repository().join("docs/book/src/reference/events.md")).unwrap();
+        let mut page: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        let mut kind = String::new();
+        for row in text
+            .lines()
+            .filter(|line| line.starts_with("| `") || line.starts_with("| | `"))
+        {
+            let cells: Vec<_> = row
+                .split('|')
+                .map(|cell| cell.trim().trim_matches('`').to_owned())
+                .collect();
+            if cells[1].is_empty() {
+                let keys = page.get_mut(&kind).unwrap();
+                let types = cells[3].split(" or ").map(str::to_owned).collect();
+                let other = keys.insert(cells[2].clone(), types);
+                assert_eq!(other, None, "{row}");
+            } else {
+                kind.clone_from(&cells[1]);
+                assert_eq!(page.insert(kind.clone(), BTreeMap::new()), None, "{row}");
+            }
+        }
+        page
+    }
+
+    fn repository() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    }
+
+    fn type_of(value: &Value) -> &'static str {
+        match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_f64() => "number",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(items) if items.iter().all(Value::is_u64) => "array of integers",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        }
+    }
+
+    /// An example of each job event, with and without what it may lack.
+    fn examples() -> Vec<(JobEvent, String)> {
         let (rank, host) = (Rank(3), "node".to_owned());
         let (pause, second) = (Duration::from_millis(1_500), Duration::from_secs(1));
         let failure = Failure {
@@ -80,7 +208,7 @@ mod tests {
             verdict: verdict.clone(),
         };
         let told = failure.to_string();
-        let events = [
+        vec![
             (
                 JobEvent::Continued {
                     rank,
@@ -107,6 +235,13 @@ mod tests {
                 r#"{"event":"end_announced","left_s":null}"#.to_owned(),
             ),
             (
+                JobEvent::EndAnnounced {
+                    ending: Ending::Interrupted(15),
+                    left: Some(second),
+                },
+                r#"{"event":"end_announced","left_s":1.0}"#.to_owned(),
+            ),
+            (
                 JobEvent::FenceBegan {
                     group: 1,
                     fence: "WORLD".to_owned(),
@@ -121,6 +256,15 @@ mod tests {
                     failed: Some(rank),
                 },
                 r#"{"event":"fence_ended","failed":3,"fence":"WORLD","group":1,"members":8}"#.to_owned(),
+            ),
+            (
+                JobEvent::FenceEnded {
+                    group: 0,
+                    fence: "0-3".to_owned(),
+                    members: 4,
+                    failed: None,
+                },
+                r#"{"event":"fence_ended","failed":null,"fence":"0-3","group":0,"members":4}"#.to_owned(),
             ),
             (
                 JobEvent::Finished(verdict),
@@ -156,6 +300,13 @@ mod tests {
                 r#"{"event":"lost","stall_s":1.0,"what":"gone"}"#.to_owned(),
             ),
             (
+                JobEvent::Lost {
+                    what: "gone".to_owned(),
+                    stall: None,
+                },
+                r#"{"event":"lost","stall_s":null,"what":"gone"}"#.to_owned(),
+            ),
+            (
                 JobEvent::NameServerFailed {
                     reason: "why".to_owned(),
                 },
@@ -174,6 +325,16 @@ mod tests {
                     key: "k".to_owned(),
                 },
                 r#"{"event":"overwritten","key":"k","rank":3}"#.to_owned(),
+            ),
+            (
+                JobEvent::Respawning {
+                    failure: failure.clone(),
+                    pause,
+                    stall: Some(second),
+                },
+                format!(
+                    r#"{{"cause":"{told}","event":"respawning","host":"node","pause_s":1.5,"rank":3,"stall_s":1.0}}"#
+                ),
             ),
             (
                 JobEvent::Respawning {
@@ -225,9 +386,6 @@ mod tests {
                 },
                 r#"{"event":"stopped","host":"node","pid":7,"rank":3,"signal":19}"#.to_owned(),
             ),
-        ];
-        for (event, expected) in events {
-            assert_eq!(serde_json::to_value(event).unwrap().to_string(), expected);
-        }
+        ]
     }
 }
