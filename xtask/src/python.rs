@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use crate::{
     project,
@@ -29,13 +29,13 @@ pub(crate) fn wheel() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the package in a fresh environment, checks its types, and runs its tests and examples there. It contains
-/// what a build of the tests has made, so that nothing is compiled twice.
+/// Installs the package in a fresh environment, checks its types, and runs its tests, its examples and the demo there.
+/// It contains what a build of the tests has made, so that nothing is compiled twice. Installs it from its sources too.
 ///
 /// # Errors
 /// If something cannot be built or had from PyPI, or a test fails.
 pub(crate) fn test() -> anyhow::Result<()> {
-    project::build()?;
+    let built = project::build()?;
     environment()?;
     let folder = project::target()?.join("python");
     let python = text(&installed()?.join("python"));
@@ -67,6 +67,53 @@ pub(crate) fn test() -> anyhow::Result<()> {
         command.current_dir(&folder).env_remove("PYTHONPATH");
         finish(command, TIME_MAX)?;
     }
+    demo(&installed()?)?;
+    install_from_sources(&built)
+}
+
+/// Installs the package with pip from a copy of the sources that git knows, into a fresh environment. It contains what
+/// a build of the tests has made: for sources in another folder cargo would compile everything again.
+fn install_from_sources(built: &Path) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("sources");
+    let listed = output(program(
+        "git",
+        &["ls-files", "--cached", "--others", "--exclude-standard"],
+    ))?;
+    for file in listed.lines() {
+        let (from, to) = (project::root().join(file), copy.join(file));
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        if from.is_file() {
+            fs::copy(&from, &to).with_context(|| format!("cannot copy {file}"))?;
+        }
+    }
+    let environment = folder.path().join("venv");
+    run(program(PYTHON, &["-m", "venv", &text(&environment)]))?;
+    let python = text(&environment.join("bin/python"));
+    let sources = text(&copy.join("bindings/python"));
+    let mut install = program(
+        &python,
+        &["-m", "pip", "--quiet", "install", "--no-input", &sources],
+    );
+    install.env("ROPEWALK_ARTIFACTS", built);
+    finish(install, TIME_MAX)?;
+    let script = "import ropewalk, subprocess; subprocess.run([ropewalk.command(), '--version'], check=True)";
+    let mut used = program(&python, &["-c", script]);
+    used.current_dir(&folder).env_remove("PYTHONPATH");
+    finish(used, TIME_MAX)
+}
+
+/// Runs the demo of an environment, on a small survey.
+fn demo(programs: &Path) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let words = ["demo", "--size", "small", "--out", "demo"];
+    let mut command = program(&text(&programs.join("ropewalk")), &words);
+    command.current_dir(&folder);
+    finish(command, TIME_MAX)?;
+    let report = folder.path().join("demo/report.html");
+    ensure!(report.is_file(), "there is no {}", report.display());
     Ok(())
 }
 
