@@ -5,9 +5,9 @@ mod markdown;
 mod options_page;
 mod pages;
 
-use std::fs;
+use std::{fs, path::Path};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use crate::{
     project, python,
@@ -32,8 +32,34 @@ pub(crate) fn book() -> anyhow::Result<()> {
     blocks()?;
     if succeeds(program("mdbook", &["--version"])) {
         run(program("mdbook", &["build", BOOK]))?;
+        let site = project::target()?.join("book");
+        copy_pictures(&project::root().join("docs"), &project::documents()?, &site)?;
     }
     Ok(())
+}
+
+/// Copies the pictures of the documents that the book shows to the paths that the site has for them. mdBook copies only
+/// what is beside its pages.
+fn copy_pictures(docs: &Path, documents: &[(String, String)], site: &Path) -> anyhow::Result<()> {
+    for (page, text) in documents.iter().filter(|(path, _)| path.starts_with(PAGES)) {
+        for (_, link) in markdown::links(text) {
+            let path = pages::beside(page, &link);
+            let Some(picture) = path.strip_prefix("docs").ok().filter(|path| is_picture(path)) else {
+                continue;
+            };
+            let copy = site.join(picture);
+            if let Some(folder) = copy.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::copy(docs.join(picture), copy)
+                .with_context(|| format!("cannot copy {}", picture.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_picture(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "svg")
 }
 
 /// Checks links and the list of pages.
@@ -79,6 +105,8 @@ pub(crate) fn blocks() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// The links of all documents lead to files and headings that exist, and the list of pages names each page once.
@@ -86,5 +114,39 @@ mod tests {
     fn nothing_is_broken() {
         let broken = pages::broken(&project::root(), &project::documents().unwrap()).unwrap();
         assert_eq!(broken, [""; 0]);
+    }
+
+    /// Every picture of the documents is shown in the chapter on benchmarks, and in the site each is where that
+    /// chapter's page looks for it.
+    #[test]
+    fn pictures_are_in_the_site() {
+        let site = tempfile::tempdir().unwrap();
+        let documents = project::documents().unwrap();
+        let docs = project::root().join("docs");
+        copy_pictures(&docs, &documents, site.path()).unwrap();
+        let settings = fs::read_to_string(project::root().join(BOOK).join("book.toml")).unwrap();
+        let below = settings
+            .split_once("target/book/")
+            .unwrap()
+            .1
+            .split_once('"')
+            .unwrap()
+            .0;
+        let page = site.path().join(below);
+        fs::create_dir_all(&page).unwrap();
+        let (path, text) = documents
+            .iter()
+            .find(|(path, _)| path.ends_with("src/benchmarks.md"))
+            .unwrap();
+        let links = markdown::links(text).into_iter().map(|(_, link)| link);
+        let shown: BTreeSet<_> = links.filter(|link| is_picture(Path::new(link))).collect();
+        for picture in &shown {
+            assert!(page.join(picture).is_file(), "{path}: {picture}");
+        }
+        let there = ["", "papers"]
+            .iter()
+            .flat_map(|folder| fs::read_dir(docs.join(folder)).unwrap());
+        let there = there.filter(|entry| is_picture(&entry.as_ref().unwrap().path()));
+        assert_eq!(shown.len(), there.count());
     }
 }

@@ -76,7 +76,7 @@ fn is_broken(root: &Path, texts: &BTreeMap<&str, &str>, page: &str, link: &str) 
 }
 
 /// A path from the root to what a page names by a path from its own folder.
-fn beside(page: &str, file: &str) -> PathBuf {
+pub(super) fn beside(page: &str, file: &str) -> PathBuf {
     let folder = Path::new(page).parent().unwrap_or(Path::new(""));
     let mut path = PathBuf::new();
     for part in folder.join(file).components() {
