@@ -1,9 +1,10 @@
-//! Kirchhoff pre-stack depth migration of a synthetic survey, reduced by ropewalk.
+//! Kirchhoff pre-stack depth migration of a survey, reduced by ropewalk.
 //!
-//! A survey is modelled by finite differences and written as SEG-Y files ([`prepare_survey`]). The ranks of a job
-//! read the shots from there, each its share, spread them over common-image gathers ([`Migration`]), and reduce
-//! the gathers to rank 0 ([`run_worker`]); [`run_serial`] makes the same bytes in one process. The sum over the
-//! gathers is the image of the earth ([`write_picture`]).
+//! A survey is modelled by finite differences and written as SEG-Y files ([`prepare_survey`]), or imported from the
+//! SEG-Y file of another program ([`import_survey`]). The ranks of a job read the shots from there, each its share,
+//! spread them over common-image gathers ([`Migration`]), and reduce the gathers to rank 0 ([`run_worker`]);
+//! [`run_serial`] makes the same bytes in one process. The sum over the gathers is the image of the earth
+//! ([`write_picture`]).
 //!
 //! # Examples
 //! ```
@@ -25,31 +26,44 @@ mod earth_model;
 mod gathers;
 mod grid;
 mod ibm_float;
+mod import;
 mod migration;
 mod modelling;
 mod picture;
+mod plan_error;
 mod segy;
 mod segy_error;
 mod segy_header;
 mod segy_reader;
 mod survey;
+mod survey_line;
 mod survey_options;
+mod survey_plan;
+mod survey_writer;
 mod trace_bank;
+mod trace_positions;
 mod travel_time;
+mod velocity_model;
 mod wave_field;
 mod worker;
 
 pub use earth_model::{Diffractor, EarthModel};
 pub use gathers::Gathers;
 pub use grid::{Grid, Section};
+pub use import::{ImportError, Imported, import_survey};
 pub use migration::{Migration, MigrationError, MigrationOptions};
 pub use modelling::{ShotRecord, model_shot, model_survey};
 pub use picture::write_picture;
+pub use plan_error::PlanError;
 pub use segy::{Segy, Trace};
 pub use segy_error::SegyError;
 pub use segy_header::{ExtendedHeaders, FileHeader, SampleFormat, TraceHeader};
 pub use segy_reader::SegyReader;
 pub use survey::{Survey, SurveyError, prepare_survey};
+pub use survey_line::SurveyLine;
 pub use survey_options::{Layout, SurveyOptions, SurveySize};
+pub use survey_plan::{ImportOptions, SurveyPlan};
+pub use trace_positions::Positions;
 pub use travel_time::TravelTimes;
+pub use velocity_model::{ConstantVelocity, VelocityModel};
 pub use worker::{MigrateError, Migrated, WorkerOptions, run_serial, run_worker};

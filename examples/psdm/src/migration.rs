@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// The parameters of the image.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MigrationOptions {
     /// Number of offset classes.
     pub offset_classes: usize,
@@ -153,11 +154,14 @@ impl Migration {
                 receivers: receivers.len(),
             });
         }
-        let interval_cm = receivers
-            .windows(2)
-            .map(|pair| pair[1] - pair[0])
-            .min()
-            .unwrap_or((self.image.spacing_m * 100.0) as i32);
+        let mut intervals_cm: Vec<i32> = receivers.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        intervals_cm.sort_unstable();
+        // The median: receivers in the field are not quite equally far apart, and some are missing.
+        let interval_cm = intervals_cm
+            .get(intervals_cm.len() / 2)
+            .copied()
+            .unwrap_or((self.image.spacing_m * 100.0) as i32)
+            .max(1);
         let spreads: Vec<Spread> = record
             .traces
             .iter()
@@ -167,7 +171,7 @@ impl Migration {
                 interval_m: interval_cm as f32 / 100.0,
             })
             .collect();
-        if self.travel_times.len() > TRAVEL_TIMES_MAX {
+        if self.travel_times.len() * self.velocity.grid.nodes() > TRAVEL_TIME_NODES_MAX {
             self.travel_times.clear();
         }
         for (trace, spread) in record.traces.iter().zip(&spreads) {
@@ -352,10 +356,10 @@ impl OperatorColumn {
 
 /// Travel times are smooth: every third node is enough, and they cost a ninth.
 const COARSENING: usize = 3;
-/// Travel times kept from shot to shot; a table of the demo's survey has 60 KiB.
-const TRAVEL_TIMES_MAX: usize = 4096;
+/// Nodes of all travel times that are kept from shot to shot, 256 MiB.
+const TRAVEL_TIME_NODES_MAX: usize = 1 << 26;
 /// Distinct receiver positions in one shot.
-const RECEIVERS_MAX: usize = 4096;
+pub(crate) const RECEIVERS_MAX: usize = 4096;
 /// Steeper than 60 degrees nothing is imaged.
 const DIP_TANGENT_MAX: f32 = 1.73;
 /// Wider than 45 degrees on either side a wavelet is stretched too much.
@@ -437,6 +441,15 @@ mod tests {
                 "column {column}: {peak}, expected {expected}"
             );
         }
+    }
+
+    /// The distance of receivers is the median one, even if one is missing and two stand close together.
+    #[test]
+    fn distance_of_receivers_is_the_median() {
+        let receivers = [10_000, 11_000, 12_000, 12_010, 13_000, 16_000];
+        let spreads = migration().spreads(&record(&receivers, 4, |_, _| 0.0)).unwrap();
+        assert!(spreads.iter().all(|spread| spread.interval_m == 10.0));
+        assert_eq!((spreads[5].left_cm, spreads[5].right_cm), (15_000, 17_000));
     }
 
     /// Positions beside the model and traces without time are refused, and the image stays as it was; traces

@@ -10,7 +10,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{EarthModel, Layout, Section, Segy, SegyError, SurveyOptions, Trace, model_survey};
+use crate::{
+    EarthModel, Layout, MigrationOptions, Section, Segy, SegyError, SurveyOptions, Trace, model_survey,
+    survey_writer::SurveyWriter,
+};
 
 /// A survey on disk, whole at the time when it was opened.
 #[derive(Clone, Debug)]
@@ -21,14 +24,17 @@ pub struct Survey {
 
 /// The manifest of a survey's folder: its parameters and its files. It is written last.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Manifest {
-    format: u32,
-    options: SurveyOptions,
-    files: BTreeMap<String, FileEntry>,
+pub(crate) struct Manifest {
+    pub(crate) format: u32,
+    /// `None` if the survey was not modelled.
+    pub(crate) modelled_from: Option<SurveyOptions>,
+    pub(crate) migration: MigrationOptions,
+    pub(crate) shots: usize,
+    pub(crate) files: BTreeMap<String, FileEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct FileEntry {
+pub(crate) struct FileEntry {
     size: u64,
     blake3: String,
 }
@@ -38,7 +44,7 @@ struct FileEntry {
 #[non_exhaustive]
 pub enum SurveyError {
     /// A file is not the one that was written.
-    #[error("{} was changed or damaged since the survey was made; delete the survey and model it again",
+    #[error("{} was changed or damaged since the survey was made; delete the survey and make it again",
         path.display())]
     Changed {
         /// The file.
@@ -53,7 +59,7 @@ pub enum SurveyError {
         source: io::Error,
     },
     /// The manifest is none, or of another version of this program.
-    #[error("{} is not the manifest of a survey of this version; model the survey again", path.display())]
+    #[error("{} is not the manifest of a survey of this version; make the survey again", path.display())]
     Manifest {
         /// The manifest.
         path: PathBuf,
@@ -104,31 +110,21 @@ pub fn prepare_survey(
         }
     }
     fs::create_dir_all(cache).map_err(at(cache))?;
-    let unfinished = tempfile::Builder::new()
-        .prefix(".survey-")
-        .tempdir_in(cache)
-        .map_err(at(cache))?;
-    write_survey(options, &layout, &model, unfinished.path(), &mut progress)?;
-    match fs::rename(unfinished.path(), &folder) {
-        Ok(()) => {
-            // It is ours no longer to remove.
-            let _ = unfinished.keep();
-        }
-        // Somebody else was faster with the same survey.
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
-        Err(error) => return Err(at(&folder)(error)),
-    }
+    let mut writer = SurveyWriter::new(cache)?;
+    write_survey(options, &layout, &model, &mut writer, &mut progress)?;
+    // Somebody else may have been faster with the same survey.
+    writer.finish(&folder, layout.migration_options(), Some(*options))?;
     Survey::open(&folder)
 }
 
 impl Survey {
-    /// Opens a survey that [`prepare_survey`] has made.
+    /// Opens a survey that [`prepare_survey`] or [`import_survey`](crate::import_survey) has made.
     ///
     /// # Errors
     /// If the manifest cannot be read.
     pub fn open(folder: &Path) -> Result<Self, SurveyError> {
         let path = folder.join(MANIFEST);
-        let bytes = read_bounded(&path, MANIFEST_SIZE_MAX)?;
+        let bytes = read_at_most(&path, MANIFEST_SIZE_MAX).map_err(at(&path))?;
         let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|source| SurveyError::Manifest {
             path: path.clone(),
             source: Some(source),
@@ -147,14 +143,19 @@ impl Survey {
         &self.folder
     }
 
-    /// The parameters that it was made from.
-    pub fn options(&self) -> &SurveyOptions {
-        &self.manifest.options
+    /// The parameters that it was modelled from; `None` if it was not modelled.
+    pub fn modelled_from(&self) -> Option<&SurveyOptions> {
+        self.manifest.modelled_from.as_ref()
+    }
+
+    /// The parameters of its image.
+    pub fn migration_options(&self) -> MigrationOptions {
+        self.manifest.migration
     }
 
     /// The number of shots.
     pub fn shots(&self) -> usize {
-        self.options().layout().shots
+        self.manifest.shots
     }
 
     /// The file of one shot, counted from 0.
@@ -180,24 +181,25 @@ impl Survey {
             path: path.clone(),
             reason,
         })?;
-        if !section
+        match section
             .values
             .iter()
             .all(|velocity| VELOCITIES_M_S.contains(velocity))
         {
-            let reason = "a value is no velocity of rocks in m/s";
-            return Err(SurveyError::Velocity { path, reason });
+            true => Ok(section),
+            false => Err(SurveyError::Velocity {
+                path,
+                reason: "a value is no velocity of rocks in m/s",
+            }),
         }
-        Ok(section)
     }
 
     /// Checks that all files are there and as they were written.
     fn verify(&self) -> Result<(), SurveyError> {
-        let shots = (0..self.shots()).map(shot_file);
-        for name in shots.chain([MIGRATION_VELOCITY.to_owned(), VELOCITY.to_owned()]) {
-            self.read_file(&name)?;
-        }
-        Ok(())
+        self.manifest
+            .files
+            .keys()
+            .try_for_each(|name| self.read_file(name).map(drop))
     }
 
     fn read_segy(&self, name: &str) -> Result<(Segy, PathBuf), SurveyError> {
@@ -210,17 +212,19 @@ impl Survey {
 
     fn read_file(&self, name: &str) -> Result<Vec<u8>, SurveyError> {
         let path = self.folder.join(name);
-        let bytes = read_bounded(&path, FILE_SIZE_MAX)?;
-        if self.manifest.files.get(name) == Some(&FileEntry::of(&bytes)) {
-            Ok(bytes)
-        } else {
-            Err(SurveyError::Changed { path })
+        let Some(entry) = self.manifest.files.get(name) else {
+            return Err(SurveyError::Changed { path });
+        };
+        let bytes = read_at_most(&path, entry.size.saturating_add(1)).map_err(at(&path))?;
+        match FileEntry::of(&bytes) == *entry {
+            true => Ok(bytes),
+            false => Err(SurveyError::Changed { path }),
         }
     }
 }
 
 impl FileEntry {
-    fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self {
             size: bytes.len() as u64,
             blake3: blake3::hash(bytes).to_string(),
@@ -232,21 +236,11 @@ fn write_survey(
     options: &SurveyOptions,
     layout: &Layout,
     model: &EarthModel,
-    folder: &Path,
+    writer: &mut SurveyWriter,
     progress: &mut impl FnMut(usize, usize),
 ) -> Result<(), SurveyError> {
-    let mut files = BTreeMap::new();
-    let mut write = |name: String, segy: &Segy| {
-        let path = folder.join(&name);
-        let bytes = segy.to_bytes();
-        files.insert(name, FileEntry::of(&bytes));
-        fs::write(&path, bytes).map_err(at(&path))
-    };
-    write(VELOCITY.to_owned(), &model.velocity.to_segy(VELOCITY_TEXT))?;
-    write(
-        MIGRATION_VELOCITY.to_owned(),
-        &model.migration_velocity.to_segy(VELOCITY_TEXT),
-    )?;
+    writer.write(VELOCITY, &model.velocity.to_segy(VELOCITY_TEXT))?;
+    writer.write_migration_velocity(&model.migration_velocity)?;
     let mut done = 0;
     progress(done, layout.shots);
     model_survey(model, layout, |record| {
@@ -279,19 +273,11 @@ fn write_survey(
                 })
                 .collect(),
         };
-        write(shot_file(record.shot), &segy)?;
+        writer.write_shot(record.shot, &segy)?;
         done += 1;
         progress(done, layout.shots);
         Ok(())
-    })?;
-    let manifest = Manifest {
-        format: FORMAT,
-        options: *options,
-        files,
-    };
-    let path = folder.join(MANIFEST);
-    let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::from);
-    text.and_then(|text| fs::write(&path, text)).map_err(at(&path))
+    })
 }
 
 /// Names all that a survey follows from.
@@ -304,36 +290,27 @@ fn key(options: &SurveyOptions, layout: &Layout, model: &EarthModel) -> String {
     hasher.finalize().to_hex()[..16].to_owned()
 }
 
-fn shot_file(shot: usize) -> String {
+pub(crate) fn shot_file(shot: usize) -> String {
     format!("shot-{:03}.sgy", shot + 1)
 }
 
-fn read_bounded(path: &Path, size_max: u64) -> Result<Vec<u8>, SurveyError> {
-    let read = || {
-        let mut bytes = Vec::new();
-        fs::File::open(path)?.take(size_max + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > size_max {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("more than {size_max} bytes"),
-            ));
-        }
-        Ok(bytes)
-    };
-    read().map_err(at(path))
+/// The beginning of a file. A manifest that is cut is no JSON, and any other file has another digest.
+fn read_at_most(path: &Path, size_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(size_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> SurveyError + use<> {
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> SurveyError + use<> {
     let path = path.to_owned();
     |source| SurveyError::Io { path, source }
 }
 
-const MANIFEST: &str = "survey.json";
+pub(crate) const MANIFEST: &str = "survey.json";
 const VELOCITY: &str = "velocity.sgy";
-const MIGRATION_VELOCITY: &str = "migration-velocity.sgy";
+pub(crate) const MIGRATION_VELOCITY: &str = "migration-velocity.sgy";
 /// Raised whenever the same options no longer give the same files.
-const FORMAT: u32 = 1;
-const MANIFEST_SIZE_MAX: u64 = 1 << 20;
-const FILE_SIZE_MAX: u64 = 64 << 20;
-const VELOCITY_TEXT: &str = "P-WAVE VELOCITY IN M/S";
-const VELOCITIES_M_S: std::ops::RangeInclusive<f32> = 100.0..=20_000.0;
+pub(crate) const FORMAT: u32 = 2;
+const MANIFEST_SIZE_MAX: u64 = 16 << 20;
+pub(crate) const VELOCITY_TEXT: &str = "P-WAVE VELOCITY IN M/S";
+pub(crate) const VELOCITIES_M_S: std::ops::RangeInclusive<f32> = 100.0..=20_000.0;

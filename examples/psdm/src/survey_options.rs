@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::Grid;
+use crate::{Grid, MigrationOptions};
 
 /// The parameters of a survey. The same parameters give the same survey, bit for bit, on one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +110,14 @@ impl Layout {
     pub fn offset_max_m(&self) -> f32 {
         self.grid
             .x_m(self.receivers_per_side * self.receiver_interval_columns)
+    }
+
+    /// The parameters of the image: two receivers of a side in each class of offsets.
+    pub fn migration_options(&self) -> MigrationOptions {
+        MigrationOptions {
+            offset_classes: self.receivers_per_side / 2,
+            offset_max_m: self.offset_max_m(),
+        }
     }
 
     /// The length of a trace, in seconds.

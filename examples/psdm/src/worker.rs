@@ -12,7 +12,7 @@ use ropewalk_reduce::{
 };
 use thiserror::Error;
 
-use crate::{Gathers, Migration, MigrationError, MigrationOptions, Section, Survey, SurveyError};
+use crate::{Gathers, Migration, MigrationError, Section, Survey, SurveyError};
 
 /// The folders of a worker's survey and result.
 #[derive(Clone, Debug)]
@@ -219,12 +219,10 @@ fn migrate_part(
 }
 
 fn migration_of(survey: &Survey) -> Result<Migration, MigrateError> {
-    let layout = survey.options().layout();
-    let options = MigrationOptions {
-        offset_classes: layout.receivers_per_side / 2,
-        offset_max_m: layout.offset_max_m(),
-    };
-    Ok(Migration::new(&survey.migration_velocity()?, options))
+    Ok(Migration::new(
+        &survey.migration_velocity()?,
+        survey.migration_options(),
+    ))
 }
 
 fn write_result(gathers: &Gathers, out: &Path, receipt: Option<Receipt>) -> Result<Migrated, MigrateError> {
