@@ -11,11 +11,14 @@ use std::{
 use anyhow::{Context, anyhow};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use psdm::{Migrated, Section, Segy, SurveyOptions, SurveySize, WorkerOptions};
+use psdm::{
+    ConstantVelocity, ImportOptions, Imported, Migrated, Positions, Section, Segy, SurveyOptions, SurveySize,
+    VelocityModel, WorkerOptions,
+};
 use ropewalk_reduce::Receipt;
 use serde::Serialize;
 
-/// Kirchhoff pre-stack depth migration of a synthetic survey, reduced by ropewalk.
+/// Kirchhoff pre-stack depth migration of a survey, reduced by ropewalk.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -37,6 +40,8 @@ enum Command {
         #[arg(long, value_enum, default_value = "demo")]
         size: SurveySize,
     },
+    /// Make a survey of the traces in a SEG-Y file; prints its folder.
+    Import(Import),
     /// Migrate this rank's share of the shots: run it with `ropewalk run -n N ropewalk-demo-worker worker ..`.
     Worker(Folders),
     /// Do what N workers do in one process, with the same result.
@@ -54,6 +59,46 @@ enum Command {
         /// The picture, a PNG file.
         picture: PathBuf,
     },
+}
+
+#[derive(clap::Args)]
+struct Import {
+    /// The traces: SEG-Y of revision 0 or 1 with samples of IBM or IEEE floats.
+    traces: PathBuf,
+    /// The survey's folder, a new one.
+    #[arg(long)]
+    out: PathBuf,
+    #[command(flatten)]
+    velocity: Velocity,
+    /// The spacing of the image in metres; that of a velocity file is its own.
+    #[arg(long, default_value_t = 10.0, conflicts_with = "velocity")]
+    spacing: f32,
+    /// The depth of the image in metres; by default as deep as the last sample sees.
+    #[arg(long, conflicts_with = "velocity")]
+    depth: Option<f32>,
+    /// The largest distance of a position from the line in metres; by default the spacing of the image.
+    #[arg(long)]
+    tolerance: Option<f64>,
+    /// Where positions are in the trace headers.
+    #[arg(long, value_enum, default_value = "auto")]
+    positions: Positions,
+    /// The number of offset classes of the image.
+    #[arg(long, default_value_t = 16)]
+    offset_classes: usize,
+    /// The largest offset that is migrated in metres; by default the largest that there is.
+    #[arg(long)]
+    offset_max: Option<f32>,
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Velocity {
+    /// The velocity model, a SEG-Y file of columns in m/s whose sample interval is their distance in millimetres.
+    #[arg(long)]
+    velocity: Option<PathBuf>,
+    /// One velocity for the whole image in m/s.
+    #[arg(long)]
+    constant_velocity: Option<f32>,
 }
 
 #[derive(clap::Args)]
@@ -82,6 +127,11 @@ fn perform(command: Command) -> anyhow::Result<()> {
             let survey = psdm::prepare_survey(&SurveyOptions { seed, size }, &cache, bar("modelling"))?;
             println!("{}", survey.folder().display());
         }
+        Command::Import(import) => {
+            let imported = import.perform()?;
+            eprintln!("{}", describe(&imported));
+            println!("{}", imported.survey.folder().display());
+        }
         Command::Worker(folders) => {
             if let Some(migrated) = psdm::run_worker(&folders.options())? {
                 finish(&folders, &migrated)?;
@@ -102,6 +152,56 @@ fn perform(command: Command) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+impl Import {
+    fn perform(self) -> anyhow::Result<Imported> {
+        let velocity = match (self.velocity.velocity, self.velocity.constant_velocity) {
+            (Some(path), _) => VelocityModel::File(path),
+            (None, velocity_m_s) => VelocityModel::Constant(ConstantVelocity {
+                velocity_m_s: velocity_m_s.expect("clap demands one of the two options"),
+                spacing_m: self.spacing,
+                depth_m: self.depth,
+            }),
+        };
+        let options = ImportOptions {
+            positions: self.positions,
+            tolerance_m: self.tolerance,
+            offset_classes: self.offset_classes,
+            offset_max_m: self.offset_max,
+        };
+        let progress = bar("importing");
+        Ok(psdm::import_survey(
+            &self.traces,
+            &self.out,
+            velocity,
+            &options,
+            progress,
+        )?)
+    }
+}
+
+/// The decisions of an import, for the user to check.
+fn describe(Imported { survey, plan }: &Imported) -> String {
+    let (line, grid) = (plan.line(), plan.velocity().grid);
+    format!(
+        "{} traces in {} shots; {} dead or auxiliary traces left out\n\
+         the line: x = 0 at ({:.2}, {:.2}) m, direction ({:.5}, {:.5}), positions at most {:.2} m beside it\n\
+         the image: {:.0} m x {:.0} m, {} m spacing, {} offset classes to {:.0} m",
+        plan.traces(),
+        survey.shots(),
+        plan.left_out(),
+        line.start_m[0],
+        line.start_m[1],
+        line.direction[0],
+        line.direction[1],
+        plan.distance_max_m(),
+        grid.width_m(),
+        grid.depth_m(),
+        grid.spacing_m,
+        plan.migration_options().offset_classes,
+        plan.migration_options().offset_max_m,
+    )
 }
 
 impl Folders {
