@@ -10,11 +10,12 @@ use anyhow::{Context, ensure};
 
 use crate::{
     project,
-    shell::{finish, output, program, run},
+    shell::{finish, output, program, run, succeeds},
 };
 
 /// The versions that were seen to work; others may check types in other ways.
 const REQUIREMENTS: [&str; 3] = ["ml-dtypes==0.6.0", "mypy==2.4.1", "numpy==2.4.6"];
+const SEGYIO: &str = "segyio==1.9.14";
 const TIME_MAX: Duration = Duration::from_secs(400);
 /// Debian's has the module that reads the description of the package, and the one that makes environments.
 const PYTHON: &str = "/usr/bin/python3";
@@ -30,7 +31,8 @@ pub(crate) fn wheel() -> anyhow::Result<()> {
 }
 
 /// Installs the package in a fresh environment, checks its types, and runs its tests, its examples and the demo there.
-/// It contains what a build of the tests has made, so that nothing is compiled twice. Installs it from its sources too.
+/// It contains what a build of the tests has made, so that nothing is compiled twice. Installs it from its sources too,
+/// and imports SEG-Y files.
 ///
 /// # Errors
 /// If something cannot be built or had from PyPI, or a test fails.
@@ -68,6 +70,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
         finish(command, TIME_MAX)?;
     }
     demo(&installed()?)?;
+    segyio(&python, &folder)?;
     install_from_sources(&built)
 }
 
@@ -115,6 +118,32 @@ fn demo(programs: &Path) -> anyhow::Result<()> {
     let report = folder.path().join("demo/report.html");
     ensure!(report.is_file(), "there is no {}", report.display());
     Ok(())
+}
+
+/// Imports files that segyio has written. PyPI has no wheel of it for some machines; there the test is skipped.
+fn segyio(python: &str, folder: &Path) -> anyhow::Result<()> {
+    let install = [
+        "-m",
+        "pip",
+        "--quiet",
+        "install",
+        "--no-input",
+        "--only-binary",
+        ":all:",
+        SEGYIO,
+    ];
+    if !succeeds(program(python, &install)) {
+        eprintln!("skipped: {SEGYIO} cannot be installed, by which SEG-Y files are written");
+        return Ok(());
+    }
+    let files = folder.join("segyio");
+    if files.exists() {
+        fs::remove_dir_all(&files)?;
+    }
+    fs::create_dir(&files)?;
+    let script = text(&project::root().join("examples/psdm/tests/segyio_files.py"));
+    let worker = text(&project::target()?.join("debug/ropewalk-demo-worker"));
+    finish(program(python, &[&script, &worker, &text(&files)]), TIME_MAX)
 }
 
 /// Makes a fresh environment with the package, of what is built, and with all that its tests need.
