@@ -1,5 +1,5 @@
-//! The import of a SEG-Y file: a good one, of IBM's or IEEE's floats, with some bytes changed, cut or continued, and the
-//! same bytes as velocity model. Every shot that is imported survives being written and read again.
+//! The import of a SEG-Y file: a good one, of IBM's or IEEE's floats, with some bytes changed, cut or continued. The
+//! same bytes are the velocity model. Every shot that is imported survives being written and read again.
 #![no_main]
 
 use std::io::Cursor;
