@@ -6,11 +6,15 @@ use ropewalk_launch_core::{
     protocol::Report,
 };
 use rustix::{
-    event::epoll,
+    event::epoll::EventFlags,
     process::{Signal, kill_process_group, pidfd_send_signal},
 };
 
-use super::{Agent, SWEEP_MAX, Sweep, kind, rank_link::to_rank};
+use super::{
+    Agent, SWEEP_MAX, Sweep,
+    poller::{Channel, Source},
+    rank_link::to_rank,
+};
 
 /// How many bytes of answers a rank may leave unread before it is not listened to: more than its requests can have
 /// under way.
@@ -96,11 +100,11 @@ impl Agent {
         let is_left = sockets.send_unsent();
         if is_left != std::mem::replace(&mut sockets.is_left, is_left) {
             let out = if is_left {
-                epoll::EventFlags::OUT
+                EventFlags::OUT
             } else {
-                epoll::EventFlags::empty()
+                EventFlags::empty()
             };
-            self.set_interest(index, kind::LINK, epoll::EventFlags::IN | out);
+            self.set_interest(index, Channel::Link, EventFlags::IN | out);
         }
     }
 
@@ -111,12 +115,12 @@ impl Agent {
             return;
         };
         let flags = match sockets.send_answers() {
-            0 => epoll::EventFlags::IN,
-            1..=ANSWERS_SIZE_MAX => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-            _ => epoll::EventFlags::OUT,
+            0 => EventFlags::IN,
+            1..=ANSWERS_SIZE_MAX => EventFlags::IN | EventFlags::OUT,
+            _ => EventFlags::OUT,
         };
         if flags != std::mem::replace(&mut sockets.pmi_interest, flags) {
-            self.set_interest(index, kind::PMI, flags);
+            self.set_interest(index, Channel::Pmi, flags);
         }
     }
 
@@ -135,11 +139,11 @@ impl Agent {
         }
         let is_left = self.inputs.write(index);
         if let Some(pipe) = self.inputs.pipe(index) {
-            let data = epoll::EventData::new_u64((index as u64) << kind::BITS | kind::STDIN);
+            let source = Source::Rank(index, Channel::Stdin);
             // A pipe without a reader is told without being asked for, and again and again: not from here on.
-            let _ = epoll::delete(&self.pollers.all, pipe);
+            self.pollers.all.delete(pipe);
             if is_left {
-                let _ = epoll::add(&self.pollers.all, pipe, data, epoll::EventFlags::OUT);
+                let _ = self.pollers.all.add(pipe, source, EventFlags::OUT);
             }
         }
         self.tell_taken();
@@ -153,26 +157,26 @@ impl Agent {
     }
 
     /// Nothing more is read from one of a rank's sockets.
-    pub(super) fn ignore(&mut self, index: usize, which: u64) {
+    pub(super) fn ignore(&mut self, index: usize, channel: Channel) {
         if let Some(io) = self.ranks.ios.get(index).and_then(Option::as_ref)
             && let Some(sockets) = &io.sockets
         {
-            let _ = match which {
-                kind::PMI => epoll::delete(&self.pollers.all, &sockets.pmi),
-                _ => epoll::delete(&self.pollers.all, &sockets.link),
-            };
+            match channel {
+                Channel::Pmi => self.pollers.all.delete(&sockets.pmi),
+                _ => self.pollers.all.delete(&sockets.link),
+            }
         }
     }
 
-    fn set_interest(&mut self, index: usize, which: u64, flags: epoll::EventFlags) {
+    fn set_interest(&mut self, index: usize, channel: Channel, flags: EventFlags) {
         if let Some(io) = self.ranks.ios.get(index).and_then(Option::as_ref)
             && let Some(sockets) = &io.sockets
         {
-            let data = epoll::EventData::new_u64((index as u64) << kind::BITS | which);
+            let source = Source::Rank(index, channel);
             // One that is not watched any more has closed its end.
-            let _ = match which {
-                kind::PMI => epoll::modify(&self.pollers.all, &sockets.pmi, data, flags),
-                _ => epoll::modify(&self.pollers.all, &sockets.link, data, flags),
+            let _ = match channel {
+                Channel::Pmi => self.pollers.all.modify(&sockets.pmi, source, flags),
+                _ => self.pollers.all.modify(&sockets.link, source, flags),
             };
         }
     }

@@ -2,16 +2,18 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
 use ropewalk_agent_link::{Connection, Kind, Listener, NO_END, ToAgent, ToProgram};
 use ropewalk_launch_core::protocol::{AnnouncedEnd, LinkNews, Report};
 use ropewalk_names::Rank;
-use rustix::event::epoll;
+use rustix::event::epoll::EventFlags;
 
-use super::{Agent, kind};
+use super::{
+    Agent,
+    poller::{Poller, Source},
+};
 
 const SIGTERM: i32 = 15;
 
@@ -46,12 +48,11 @@ impl Advisors {
     /// How long after the first the same signal is the same: batch systems send it to several processes of a step.
     const SAME: Duration = Duration::from_secs(1);
 
-    pub(super) fn listen(poller: &OwnedFd) -> Self {
+    pub(super) fn listen(poller: &Poller) -> Self {
         let mut random = [0; 8];
         let listener = getrandom::fill(&mut random).ok().and_then(|()| {
             let listener = Listener::bind(format!("{:016x}", u64::from_le_bytes(random))).ok()?;
-            let data = epoll::EventData::new_u64(kind::ADVISORS);
-            epoll::add(poller, &listener, data, epoll::EventFlags::IN).ok()?;
+            poller.add(&listener, Source::Advisors, EventFlags::IN).ok()?;
             Some(listener)
         });
         Self {
@@ -94,9 +95,9 @@ impl Agent {
         let most = Advisors::LINKS_PER_RANK * (self.ranks.ios.len() + 1);
         while let Some(connection) = self.advisors.listener.as_ref().and_then(Listener::accept) {
             let number = self.advisors.next;
-            let data = epoll::EventData::new_u64(kind::ADVISED | u64::from(number));
+            let source = Source::Advised(number);
             let is_added = self.advisors.links.len() < most
-                && epoll::add(&self.pollers.all, &connection, data, epoll::EventFlags::IN).is_ok();
+                && self.pollers.all.add(&connection, source, EventFlags::IN).is_ok();
             if is_added {
                 self.advisors.next = number.wrapping_add(1);
                 let advised = Advised {

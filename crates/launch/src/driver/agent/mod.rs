@@ -9,6 +9,7 @@ mod inputs;
 mod limits;
 mod memory_kills;
 mod pmix;
+mod poller;
 mod preparation;
 mod rank_io;
 mod rank_link;
@@ -23,7 +24,7 @@ mod topology;
 use std::{
     io::{self, Write},
     mem,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -36,11 +37,7 @@ use ropewalk_launch_core::{
     protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
 };
 use ropewalk_names::{HostId, Rank};
-use rustix::{
-    event::{Timespec, epoll},
-    process::Rlimit,
-    system::uname,
-};
+use rustix::{event::epoll::EventFlags, process::Rlimit, system::uname};
 
 use super::{
     branch::{self, Branch, BranchEvent, Position},
@@ -59,6 +56,7 @@ use inputs::Inputs;
 use limits::held_bytes_max;
 use memory_kills::MemoryKills;
 use pmix::Helper;
+use poller::{Channel, Poller, Source};
 pub(super) use preparation::Preparation;
 use rank_io::Reading;
 use rank_table::RankTable;
@@ -90,9 +88,9 @@ pub(super) struct Agent {
 
 /// The descriptors that are waited for.
 struct Pollers {
-    all: OwnedFd,
+    all: Poller,
     /// The pipes that ranks write to, by themselves, so that one change stops them all when output is not taken.
-    outputs: OwnedFd,
+    outputs: Poller,
     are_outputs_read: bool,
 }
 
@@ -130,27 +128,6 @@ enum Sweep {
         read: Instant,
     },
     Done,
-}
-
-/// The kinds of descriptors. The kind is in the lowest bits of the number with which a descriptor is
-/// registered; above them is the number of a rank.
-mod kind {
-    pub(super) const PMI: u64 = 0;
-    pub(super) const LINK: u64 = 1;
-    pub(super) const STDIN: u64 = 2;
-    pub(super) const STDOUT: u64 = 3;
-    pub(super) const STDERR: u64 = 4;
-    pub(super) const BITS: u32 = 3;
-    pub(super) const MASK: u64 = (1 << BITS) - 1;
-    /// Above these are the descriptors that are of no rank.
-    pub(super) const RANKS_MAX: u64 = u64::MAX >> 1;
-    pub(super) const BRANCH: u64 = u64::MAX;
-    pub(super) const CHILDREN: u64 = u64::MAX - 1;
-    pub(super) const OUTPUTS: u64 = u64::MAX - 2;
-    pub(super) const ADVISORS: u64 = u64::MAX - 3;
-    pub(super) const HELPER: u64 = u64::MAX - 4;
-    /// With the number of an advisor's link.
-    pub(super) const ADVISED: u64 = 1 << 63;
 }
 
 /// So large that the allocator has it from the system: it is zero there, and takes no memory until something
@@ -201,19 +178,14 @@ impl Agent {
         let start = plan.start(host);
         let endpoint = branch::bind(&position)?;
         let mut branch = Branch::start(position, endpoint)?;
-        let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let output_poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (descriptor, data) in [
-            (branch.as_fd(), kind::BRANCH),
-            (children.as_owned_fd().as_fd(), kind::CHILDREN),
-            (output_poller.as_fd(), kind::OUTPUTS),
+        let poller = Poller::new()?;
+        let output_poller = Poller::new()?;
+        for (descriptor, source) in [
+            (branch.as_fd(), Source::Branch),
+            (children.as_owned_fd().as_fd(), Source::Children),
+            (output_poller.as_fd(), Source::Outputs),
         ] {
-            epoll::add(
-                &poller,
-                descriptor,
-                epoll::EventData::new_u64(data),
-                epoll::EventFlags::IN,
-            )?;
+            poller.add(descriptor, source, EventFlags::IN)?;
         }
         let ranks = start.ranks.clone();
         let inputs = match plan.stdin {
@@ -408,39 +380,29 @@ impl Agent {
             .chain(self.ends.closing.iter().map(|(_, due)| *due))
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let is_due = left.is_some_and(|left| left.is_zero());
         if !is_due && self.look_for_request() {
             return Ok(());
         }
-        let mut events = [const { mem::MaybeUninit::uninit() }; 64];
-        let ready: Vec<(u64, epoll::EventFlags)> =
-            match epoll::wait(&self.pollers.all, &mut events, timeout.as_ref()) {
-                Ok((events, _)) => events
-                    .iter()
-                    .map(|event| (event.data.u64(), event.flags))
-                    .collect(),
-                Err(rustix::io::Errno::INTR) => Vec::new(),
-                Err(errno) => return Err(errno.into()),
-            };
+        let ready = self.pollers.all.wait(left)?;
         let mut is_branch_ready = is_due || ready.is_empty();
         self.asking.handle_ready(&ready);
-        for (data, flags) in ready {
-            match data {
-                kind::BRANCH => is_branch_ready = true,
-                kind::CHILDREN => self.handle_children(),
-                kind::OUTPUTS => self.read_outputs(),
-                kind::ADVISORS => self.accept_advisors(),
-                kind::HELPER => {
-                    if flags.contains(epoll::EventFlags::OUT) {
+        for (source, flags) in ready {
+            match source {
+                Source::Branch => is_branch_ready = true,
+                Source::Children => self.handle_children(),
+                Source::Outputs => self.read_outputs(),
+                Source::Advisors => self.accept_advisors(),
+                Source::Helper => {
+                    if flags.contains(EventFlags::OUT) {
                         self.send_to_helper();
                     }
                     self.read_helper();
                 }
-                _ if data & kind::ADVISED != 0 => {
-                    self.read_advised(data as u32);
+                Source::Advised(number) => {
+                    self.read_advised(number);
                 }
-                _ => self.handle_rank_ready((data >> kind::BITS) as usize, data & kind::MASK, flags),
+                Source::Rank(index, channel) => self.handle_rank_ready(index, channel, flags),
             }
             self.settle();
         }
@@ -450,54 +412,51 @@ impl Agent {
         Ok(())
     }
 
-    fn handle_rank_ready(&mut self, index: usize, which: u64, flags: epoll::EventFlags) {
-        match which {
-            kind::PMI => {
-                if flags.contains(epoll::EventFlags::OUT) {
+    fn handle_rank_ready(&mut self, index: usize, channel: Channel, flags: EventFlags) {
+        match channel {
+            Channel::Pmi => {
+                if flags.contains(EventFlags::OUT) {
                     self.send_answers(index);
                 }
-                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
                     self.read_pmi(index);
                 }
             }
-            kind::LINK => {
-                if flags.contains(epoll::EventFlags::OUT) {
+            Channel::Link => {
+                if flags.contains(EventFlags::OUT) {
                     self.send_link(index);
                 }
-                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
                     self.read_link(index);
                 }
             }
-            kind::STDIN => self.write_input(index),
-            _ => {}
+            Channel::Stdin => self.write_input(index),
+            // Another poller waits for these.
+            Channel::Stderr | Channel::Stdout => {}
         }
     }
 
     fn read_outputs(&mut self) {
-        let mut events = [const { mem::MaybeUninit::uninit() }; 64];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let Ok((events, _)) = epoll::wait(&self.pollers.outputs, &mut events, Some(&at_once)) else {
+        let Ok(ready) = self.pollers.outputs.wait(Some(Duration::ZERO)) else {
             return;
         };
-        let ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
-        for data in ready {
+        for (source, _) in ready {
             if self.branch.own_output() >= OUTPUT_WINDOW {
                 return;
             }
-            self.read_output((data >> kind::BITS) as usize, data & ((1 << kind::BITS) - 1));
+            if let Source::Rank(index, channel) = source {
+                self.read_output(index, channel);
+            }
         }
     }
 
-    fn read_output(&mut self, index: usize, which: u64) {
+    fn read_output(&mut self, index: usize, channel: Channel) {
         self.activity.note();
         let Some(io) = self.ranks.ios.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
         let rank = io.rank;
-        let slot = &mut io.outputs[usize::from(which == kind::STDERR)];
+        let slot = &mut io.outputs[channel.output_index()];
         let Some(output) = slot else {
             return;
         };
@@ -510,7 +469,7 @@ impl Agent {
                 .and_then(WholeLines::finish),
         };
         if let Some(lines) = lines {
-            let stream = starting::stream(which);
+            let stream = channel.stream();
             self.branch.report(Report::Output { rank, stream, lines });
         }
         if let Sweep::Draining { read } = &mut self.ends.sweep {
@@ -525,13 +484,9 @@ impl Agent {
         if read == self.pollers.are_outputs_read {
             return;
         }
-        let flags = if read {
-            epoll::EventFlags::IN
-        } else {
-            epoll::EventFlags::empty()
-        };
-        let data = epoll::EventData::new_u64(kind::OUTPUTS);
-        if epoll::modify(&self.pollers.all, &self.pollers.outputs, data, flags).is_ok() {
+        let flags = if read { EventFlags::IN } else { EventFlags::empty() };
+        let Pollers { all, outputs, .. } = &self.pollers;
+        if all.modify(outputs, Source::Outputs, flags).is_ok() {
             self.pollers.are_outputs_read = read;
         }
         if let (true, Sweep::Draining { read }) = (read, &mut self.ends.sweep) {
@@ -580,14 +535,14 @@ impl Agent {
     /// Pipes that somebody holds open who is not one of us; what came last from them counts.
     fn give_up_outputs(&mut self) {
         for index in 0..self.ranks.ios.len() {
-            for which in [kind::STDOUT, kind::STDERR] {
+            for channel in Channel::OUTPUTS {
                 let Some(io) = &mut self.ranks.ios[index] else {
                     continue;
                 };
                 let rank = io.rank;
-                let output = io.outputs[usize::from(which == kind::STDERR)].take();
+                let output = io.outputs[channel.output_index()].take();
                 if let Some(lines) = output.and_then(|output| output.lines.finish()) {
-                    let stream = starting::stream(which);
+                    let stream = channel.stream();
                     self.branch.report(Report::Output { rank, stream, lines });
                 }
             }

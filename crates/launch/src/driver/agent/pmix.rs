@@ -21,14 +21,14 @@ use ropewalk_launch_core::{
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 use rustix::{
-    event::epoll,
+    event::epoll::EventFlags,
     io::Errno,
     net::{RecvFlags, SendFlags, recv, send},
     process::{Pid, Signal, kill_process},
     system::uname,
 };
 
-use super::{Agent, groups::OwnGroup, kind};
+use super::{Agent, groups::OwnGroup, poller::Source};
 use crate::driver::{
     agent_process::HELPER_VARIABLE,
     process::{self, Inherited, ProcessOptions, Program},
@@ -177,8 +177,7 @@ impl Agent {
             blocks_signals: true,
         };
         let pid = process::start(&program, &mut self.kit.slots, &options).map_err(failed)?;
-        let data = epoll::EventData::new_u64(kind::HELPER);
-        epoll::add(&self.pollers.all, &socket, data, epoll::EventFlags::IN)?;
+        self.pollers.all.add(&socket, Source::Helper, EventFlags::IN)?;
         Ok(Helper {
             pid,
             socket: socket.into(),
@@ -203,12 +202,11 @@ impl Agent {
             return;
         };
         let flags = match helper.send() {
-            true => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-            false => epoll::EventFlags::IN,
+            true => EventFlags::IN | EventFlags::OUT,
+            false => EventFlags::IN,
         };
-        let data = epoll::EventData::new_u64(kind::HELPER);
         // One that is not watched any more is gone.
-        let _ = epoll::modify(&self.pollers.all, &helper.socket, data, flags);
+        let _ = self.pollers.all.modify(&helper.socket, Source::Helper, flags);
     }
 
     /// Takes all that the helper says.
@@ -223,7 +221,7 @@ impl Agent {
                 Err(Errno::AGAIN) => return,
                 Ok(_) | Err(_) => {
                     // Its end is told by its process.
-                    let _ = epoll::delete(&self.pollers.all, &helper.socket);
+                    self.pollers.all.delete(&helper.socket);
                     return;
                 }
             }

@@ -3,7 +3,7 @@
 use ropewalk_fabric::{FromAgent, JobKey, ToAgent, Welcome};
 use ropewalk_launch_core::host_agent::{FromRank, ToRank};
 
-use super::{Agent, kind, rank_io::Reading};
+use super::{Agent, poller::Channel, rank_io::Reading};
 
 impl Agent {
     /// Takes one message from a rank's link. Returns whether there may be more.
@@ -28,12 +28,12 @@ impl Agent {
             }
             Reading::Some(Err(error)) => {
                 sockets.close_link();
-                self.ignore(index, kind::LINK);
+                self.ignore(index, Channel::Link);
                 self.mind.handle_link_broken(rank, error.to_string());
                 false
             }
             Reading::Over => {
-                self.ignore(index, kind::LINK);
+                self.ignore(index, Channel::Link);
                 false
             }
         }

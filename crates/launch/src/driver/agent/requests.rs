@@ -4,9 +4,13 @@ use std::time::{Duration, Instant};
 
 use ropewalk_names::Rank;
 use ropewalk_pmi_client::Spin;
-use rustix::event::epoll;
+use rustix::event::epoll::EventFlags;
 
-use super::{Agent, kind, rank_io::Reading};
+use super::{
+    Agent,
+    poller::{Channel, Source},
+    rank_io::Reading,
+};
 
 /// The rank that is likely to ask again at once.
 #[derive(Debug, Default)]
@@ -27,12 +31,10 @@ const FOUND_MAX: u32 = 32;
 
 impl Asking {
     /// Takes what the poller found ready.
-    pub(super) fn handle_ready(&mut self, ready: &[(u64, epoll::EventFlags)]) {
+    pub(super) fn handle_ready(&mut self, ready: &[(Source, EventFlags)]) {
         self.found = 0;
         self.index = match ready {
-            [(data, _)] if *data <= kind::RANKS_MAX && data & kind::MASK == kind::PMI => {
-                Some((data >> kind::BITS) as usize)
-            }
+            [(Source::Rank(index, Channel::Pmi), _)] => Some(*index),
             _ => None,
         };
     }
@@ -53,7 +55,7 @@ impl Agent {
                 true
             }
             Some((rank, Reading::Over)) => {
-                self.ignore(index, kind::PMI);
+                self.ignore(index, Channel::Pmi);
                 if self.is_foreign(index) {
                     self.mind.handle_pmi_closed(rank);
                     self.end_if_foreign(index);
@@ -88,7 +90,7 @@ impl Agent {
         while turn.goes_on()
             && let Some((rank, sockets)) = self.ranks.sockets(index)
             // From one that leaves too many answers unread nothing is taken.
-            && sockets.pmi_interest.contains(epoll::EventFlags::IN)
+            && sockets.pmi_interest.contains(EventFlags::IN)
         {
             match sockets.read_pmi(&mut buffer) {
                 Reading::Drained => {}
@@ -115,17 +117,17 @@ mod tests {
     /// Only a rank that alone had something to say, and that to PMI, is looked for again.
     #[test]
     fn one_rank_is_looked_for() {
-        let event = |data| (data, epoll::EventFlags::IN);
-        let of_rank = |index: u64, which| event(index << kind::BITS | which);
+        let event = |source| (source, EventFlags::IN);
+        let of_rank = |index, channel| event(Source::Rank(index, channel));
         let mut asking = Asking::default();
         for (ready, expected) in [
-            (vec![of_rank(7, kind::PMI)], Some(7)),
-            (vec![of_rank(7, kind::LINK)], None),
-            (vec![of_rank(7, kind::PMI), of_rank(8, kind::PMI)], None),
-            (vec![of_rank(0, kind::PMI)], Some(0)),
-            (vec![event(kind::BRANCH)], None),
-            (vec![event(kind::CHILDREN)], None),
-            (vec![event(kind::OUTPUTS)], None),
+            (vec![of_rank(7, Channel::Pmi)], Some(7)),
+            (vec![of_rank(7, Channel::Link)], None),
+            (vec![of_rank(7, Channel::Pmi), of_rank(8, Channel::Pmi)], None),
+            (vec![of_rank(0, Channel::Pmi)], Some(0)),
+            (vec![event(Source::Branch)], None),
+            (vec![event(Source::Children)], None),
+            (vec![event(Source::Outputs)], None),
             (vec![], None),
         ] {
             asking.found = FOUND_MAX;

@@ -3,9 +3,9 @@
 use ropewalk_launch_core::protocol::Report;
 
 use super::{
-    Agent, kind,
+    Agent,
+    poller::Channel,
     rank_io::{Output, Reading},
-    starting,
 };
 
 /// How much is read of what an earlier process wrote: pipes hold no more, unless somebody goes on writing.
@@ -18,14 +18,14 @@ impl Agent {
             return;
         };
         let rank = io.rank;
-        for (output, which) in io.outputs.into_iter().zip([kind::STDOUT, kind::STDERR]) {
+        for (output, channel) in io.outputs.into_iter().zip(Channel::OUTPUTS) {
             let Some(mut output) = output else {
                 continue;
             };
             for _ in 0..READS_MAX {
                 match output.read(&mut self.buffer) {
                     Reading::Some(Some(lines)) => {
-                        let stream = starting::stream(which);
+                        let stream = channel.stream();
                         self.branch.report(Report::Output { rank, stream, lines });
                     }
                     Reading::Some(None) => {}
@@ -34,7 +34,7 @@ impl Agent {
             }
             let Output { lines, .. } = output;
             if let Some(lines) = lines.finish() {
-                let stream = starting::stream(which);
+                let stream = channel.stream();
                 self.branch.report(Report::Output { rank, stream, lines });
             }
         }

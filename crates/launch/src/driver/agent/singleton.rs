@@ -11,14 +11,14 @@ use ropewalk_launch_core::{Singleton, protocol::StartError};
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 use rustix::{
-    event::epoll,
+    event::epoll::EventFlags,
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
 use super::{
     Agent,
     children::monotonic_ns,
-    kind,
+    poller::{Channel, Source},
     rank_io::{RankIo, Sockets},
     starting::system_error,
 };
@@ -38,9 +38,11 @@ impl Agent {
         // It has no link to an agent; this one has no other end.
         let (link, _) = AgentLink::pair().map_err(|error| failed(io::Error::other(error)))?;
         let index = self.ranks.indices.get(&rank).copied().unwrap_or_default();
-        let data = epoll::EventData::new_u64((index as u64) << kind::BITS | kind::PMI);
-        epoll::add(&self.pollers.all, &pmi, data, epoll::EventFlags::IN)
-            .map_err(|errno| failed(errno.into()))?;
+        let source = Source::Rank(index, Channel::Pmi);
+        self.pollers
+            .all
+            .add(&pmi, source, EventFlags::IN)
+            .map_err(failed)?;
         self.ranks.ios[index] = Some(RankIo {
             rank,
             pid,

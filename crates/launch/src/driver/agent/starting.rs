@@ -4,16 +4,13 @@ use std::{
     collections::BTreeMap,
     ffi::{CStr, CString, OsStr, OsString},
     io,
-    os::{
-        fd::AsFd,
-        unix::{ffi::OsStringExt, net::UnixStream},
-    },
+    os::unix::{ffi::OsStringExt, net::UnixStream},
     time::Instant,
 };
 
 use ropewalk_fabric::AgentLink;
 use ropewalk_launch_core::{
-    OutputStream, WholeLines,
+    WholeLines,
     group_plan::{GroupPlan, GroupProgram},
     mpi::{
         self, Flavour,
@@ -23,12 +20,13 @@ use ropewalk_launch_core::{
     protocol::{Plan, StartError, StartErrorKind},
 };
 use ropewalk_names::{HostId, Incarnation, Rank};
-use rustix::{event::epoll, io::Errno, thread::sched_getaffinity};
+use rustix::{event::epoll::EventFlags, io::Errno, thread::sched_getaffinity};
 
 use super::{
-    Agent,
+    Agent, Pollers,
     groups::Started,
-    kind, pmix,
+    pmix,
+    poller::{Channel, Source},
     rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing},
 };
 use crate::driver::{
@@ -127,14 +125,6 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
         })
     };
     group.programs.iter().map(prepare).collect()
-}
-
-/// Which stream a pipe is.
-pub(super) fn stream(which: u64) -> OutputStream {
-    match which {
-        kind::STDERR => OutputStream::Stderr,
-        _ => OutputStream::Stdout,
-    }
 }
 
 impl Agent {
@@ -289,15 +279,15 @@ impl Agent {
     }
 
     fn watch(&self, index: usize, io: &RankIo) -> io::Result<()> {
-        let data = |which| epoll::EventData::new_u64((index as u64) << kind::BITS | which);
-        let flags = epoll::EventFlags::IN;
+        let Pollers { all, outputs, .. } = &self.pollers;
+        let source = |channel| Source::Rank(index, channel);
         if let Some(sockets) = &io.sockets {
-            epoll::add(&self.pollers.all, &sockets.pmi, data(kind::PMI), flags)?;
-            epoll::add(&self.pollers.all, &sockets.link, data(kind::LINK), flags)?;
+            all.add(&sockets.pmi, source(Channel::Pmi), EventFlags::IN)?;
+            all.add(&sockets.link, source(Channel::Link), EventFlags::IN)?;
         }
-        for (output, which) in io.outputs.iter().zip([kind::STDOUT, kind::STDERR]) {
+        for (output, channel) in io.outputs.iter().zip(Channel::OUTPUTS) {
             if let Some(output) = output {
-                epoll::add(&self.pollers.outputs, output.pipe.as_fd(), data(which), flags)?;
+                outputs.add(&output.pipe, source(channel), EventFlags::IN)?;
             }
         }
         Ok(())
