@@ -97,7 +97,7 @@ impl Agent {
             let number = self.advisors.next;
             let source = Source::Advised(number);
             let is_added = self.advisors.links.len() < most
-                && self.pollers.all.add(&connection, source, EventFlags::IN).is_ok();
+                && self.poller.add(&connection, source, EventFlags::IN).is_ok();
             if is_added {
                 self.advisors.next = number.wrapping_add(1);
                 let advised = Advised {

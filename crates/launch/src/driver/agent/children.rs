@@ -54,7 +54,7 @@ impl Agent {
                     self.notice_silent_end(rank, cause);
                     self.mind.handle_exit(rank, cause, shortage, monotonic_ns());
                     self.inputs.close(index);
-                    self.tell_taken();
+                    self.inputs.report_taken(&mut self.branch);
                     // Its memory is looked for under its number before it is told who gets it.
                     self.settle();
                     if let Some(io) = &mut self.ranks.ios[index] {

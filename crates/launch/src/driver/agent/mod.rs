@@ -8,6 +8,7 @@ mod groups;
 mod inputs;
 mod limits;
 mod memory_kills;
+mod outputs;
 mod pmix;
 mod poller;
 mod preparation;
@@ -15,7 +16,6 @@ mod rank_io;
 mod rank_link;
 mod rank_table;
 mod requests;
-mod respawns;
 mod silence;
 mod singleton;
 mod starting;
@@ -30,11 +30,11 @@ use std::{
 };
 
 use ropewalk_launch_core::{
-    StdinSource, WholeLines,
+    StdinSource,
     host_agent::HostAgent,
     mpi::open_mpi_job,
     placement::{BindingError, Bindings},
-    protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
+    protocol::{Down, Order, Plan, Report},
 };
 use ropewalk_names::{HostId, Rank};
 use rustix::{event::epoll::EventFlags, process::Rlimit, system::uname};
@@ -55,10 +55,10 @@ use groups::OwnGroup;
 use inputs::Inputs;
 use limits::held_bytes_max;
 use memory_kills::MemoryKills;
+use outputs::Outputs;
 use pmix::Helper;
 use poller::{Channel, Poller, Source};
 pub(super) use preparation::Preparation;
-use rank_io::Reading;
 use rank_table::RankTable;
 use silence::Looks;
 
@@ -72,9 +72,10 @@ pub(super) struct Agent {
     kit: StartKit,
     pmix: Option<Helper>,
     looks: Looks,
-    pollers: Pollers,
+    poller: Poller,
     ranks: RankTable,
     inputs: Inputs,
+    outputs: Outputs,
     activity: Activity,
     advisors: Advisors,
     memory: IdleMemory,
@@ -84,14 +85,6 @@ pub(super) struct Agent {
     flushed: Instant,
     buffer: Vec<u8>,
     asking: requests::Asking,
-}
-
-/// The descriptors that are waited for.
-struct Pollers {
-    all: Poller,
-    /// The pipes that ranks write to, by themselves, so that one change stops them all when output is not taken.
-    outputs: Poller,
-    are_outputs_read: bool,
 }
 
 /// The means by which ranks are started.
@@ -179,14 +172,13 @@ impl Agent {
         let endpoint = branch::bind(&position)?;
         let mut branch = Branch::start(position, endpoint)?;
         let poller = Poller::new()?;
-        let output_poller = Poller::new()?;
         for (descriptor, source) in [
             (branch.as_fd(), Source::Branch),
             (children.as_owned_fd().as_fd(), Source::Children),
-            (output_poller.as_fd(), Source::Outputs),
         ] {
             poller.add(descriptor, source, EventFlags::IN)?;
         }
+        let outputs = Outputs::new(&poller)?;
         let ranks = start.ranks.clone();
         let inputs = match plan.stdin {
             StdinSource::Inherit => Inputs::new(usize::from(ranks.first() == Some(&Rank(0))), false),
@@ -210,13 +202,10 @@ impl Agent {
             keeper,
             pmix: None,
             looks: Looks::default(),
-            pollers: Pollers {
-                all: poller,
-                outputs: output_poller,
-                are_outputs_read: true,
-            },
+            poller,
             ranks: RankTable::new(&ranks),
             inputs,
+            outputs,
             activity,
             advisors,
             memory: IdleMemory::default(),
@@ -267,7 +256,9 @@ impl Agent {
             if self.advisors.is_terminated() {
                 return Err(io::Error::other("was told to end by signal 15"));
             }
-            self.stop_or_go_on_reading();
+            if self.outputs.stop_or_go_on(&self.poller, &self.branch) {
+                self.note_output();
+            }
             self.wait()?;
         }
     }
@@ -343,11 +334,11 @@ impl Agent {
             Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
             Order::Stdin(bytes) => {
                 self.inputs.push(bytes);
-                self.write_inputs();
+                self.inputs.write(&self.poller, &mut self.branch);
             }
             Order::StdinEnd => {
                 self.inputs.end();
-                self.write_inputs();
+                self.inputs.write(&self.poller, &mut self.branch);
             }
             Order::Suspend { stops_ranks } => {
                 self.branch.set_launcher_suspended(true);
@@ -362,7 +353,7 @@ impl Agent {
     fn wait(&mut self) -> io::Result<()> {
         let sweep = match self.ends.sweep {
             Sweep::Killing { next, .. } => Some(next),
-            Sweep::Draining { read } if self.pollers.are_outputs_read => Some(read + IDLE_MAX),
+            Sweep::Draining { read } if self.outputs.are_read() => Some(read + IDLE_MAX),
             _ => None,
         };
         let starts = self.mind.is_spawning() && self.may_start();
@@ -384,14 +375,22 @@ impl Agent {
         if !is_due && self.look_for_request() {
             return Ok(());
         }
-        let ready = self.pollers.all.wait(left)?;
+        let ready = self.poller.wait(left)?;
         let mut is_branch_ready = is_due || ready.is_empty();
         self.asking.handle_ready(&ready);
         for (source, flags) in ready {
             match source {
                 Source::Branch => is_branch_ready = true,
                 Source::Children => self.handle_children(),
-                Source::Outputs => self.read_outputs(),
+                Source::Outputs => {
+                    if self
+                        .outputs
+                        .read(&mut self.ranks, &mut self.branch, &mut self.buffer)
+                    {
+                        self.activity.note();
+                        self.note_output();
+                    }
+                }
                 Source::Advisors => self.accept_advisors(),
                 Source::Helper => {
                     if flags.contains(EventFlags::OUT) {
@@ -416,7 +415,7 @@ impl Agent {
         match channel {
             Channel::Pmi => {
                 if flags.contains(EventFlags::OUT) {
-                    self.send_answers(index);
+                    self.ranks.send_answers(index, &self.poller);
                 }
                 if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
                     self.read_pmi(index);
@@ -424,72 +423,21 @@ impl Agent {
             }
             Channel::Link => {
                 if flags.contains(EventFlags::OUT) {
-                    self.send_link(index);
+                    self.ranks.send_link(index, &self.poller);
                 }
                 if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
                     self.read_link(index);
                 }
             }
-            Channel::Stdin => self.write_input(index),
+            Channel::Stdin => self.inputs.write_to(index, &self.poller, &mut self.branch),
             // Another poller waits for these.
             Channel::Stderr | Channel::Stdout => {}
         }
     }
 
-    fn read_outputs(&mut self) {
-        let Ok(ready) = self.pollers.outputs.wait(Some(Duration::ZERO)) else {
-            return;
-        };
-        for (source, _) in ready {
-            if self.branch.own_output() >= OUTPUT_WINDOW {
-                return;
-            }
-            if let Source::Rank(index, channel) = source {
-                self.read_output(index, channel);
-            }
-        }
-    }
-
-    fn read_output(&mut self, index: usize, channel: Channel) {
-        self.activity.note();
-        let Some(io) = self.ranks.ios.get_mut(index).and_then(Option::as_mut) else {
-            return;
-        };
-        let rank = io.rank;
-        let slot = &mut io.outputs[channel.output_index()];
-        let Some(output) = slot else {
-            return;
-        };
-        let lines = match output.read(&mut self.buffer) {
-            Reading::Drained => return,
-            Reading::Some(lines) => lines,
-            Reading::Over => slot
-                .take()
-                .map(|output| output.lines)
-                .and_then(WholeLines::finish),
-        };
-        if let Some(lines) = lines {
-            let stream = channel.stream();
-            self.branch.report(Report::Output { rank, stream, lines });
-        }
+    /// A pipe that is held open is waited for once more.
+    fn note_output(&mut self) {
         if let Sweep::Draining { read } = &mut self.ends.sweep {
-            *read = Instant::now();
-        }
-        self.ranks.forget_if_over(index);
-    }
-
-    /// Output that nobody takes makes the ranks wait.
-    fn stop_or_go_on_reading(&mut self) {
-        let read = self.branch.own_output() < OUTPUT_WINDOW;
-        if read == self.pollers.are_outputs_read {
-            return;
-        }
-        let flags = if read { EventFlags::IN } else { EventFlags::empty() };
-        let Pollers { all, outputs, .. } = &self.pollers;
-        if all.modify(outputs, Source::Outputs, flags).is_ok() {
-            self.pollers.are_outputs_read = read;
-        }
-        if let (true, Sweep::Draining { read }) = (read, &mut self.ends.sweep) {
             *read = Instant::now();
         }
     }
@@ -510,9 +458,9 @@ impl Agent {
                 self.advance_sweep();
             }
             Sweep::Draining { read } => {
-                let is_idle = self.pollers.are_outputs_read && read + IDLE_MAX <= now;
+                let is_idle = self.outputs.are_read() && read + IDLE_MAX <= now;
                 if is_idle {
-                    self.give_up_outputs();
+                    self.ranks.give_up_outputs(|report| self.branch.report(report));
                 }
                 if self.ranks.ios.iter().all(Option::is_none) {
                     self.ends.sweep = Sweep::Done;
@@ -530,23 +478,5 @@ impl Agent {
         let environments: Vec<_> = programs.map(|started| started.environment.as_slice()).collect();
         mpi_programs::remove_leftovers(open_mpi_job(self.plan.job), &environments);
         self.ends.killed.remove_leftovers();
-    }
-
-    /// Pipes that somebody holds open who is not one of us; what came last from them counts.
-    fn give_up_outputs(&mut self) {
-        for index in 0..self.ranks.ios.len() {
-            for channel in Channel::OUTPUTS {
-                let Some(io) = &mut self.ranks.ios[index] else {
-                    continue;
-                };
-                let rank = io.rank;
-                let output = io.outputs[channel.output_index()].take();
-                if let Some(lines) = output.and_then(|output| output.lines.finish()) {
-                    let stream = channel.stream();
-                    self.branch.report(Report::Output { rank, stream, lines });
-                }
-            }
-            self.ranks.forget_if_over(index);
-        }
     }
 }

@@ -177,7 +177,7 @@ impl Agent {
             blocks_signals: true,
         };
         let pid = process::start(&program, &mut self.kit.slots, &options).map_err(failed)?;
-        self.pollers.all.add(&socket, Source::Helper, EventFlags::IN)?;
+        self.poller.add(&socket, Source::Helper, EventFlags::IN)?;
         Ok(Helper {
             pid,
             socket: socket.into(),
@@ -206,7 +206,7 @@ impl Agent {
             false => EventFlags::IN,
         };
         // One that is not watched any more is gone.
-        let _ = self.pollers.all.modify(&helper.socket, Source::Helper, flags);
+        let _ = self.poller.modify(&helper.socket, Source::Helper, flags);
     }
 
     /// Takes all that the helper says.
@@ -221,7 +221,7 @@ impl Agent {
                 Err(Errno::AGAIN) => return,
                 Ok(_) | Err(_) => {
                     // Its end is told by its process.
-                    self.pollers.all.delete(&helper.socket);
+                    self.poller.delete(&helper.socket);
                     return;
                 }
             }

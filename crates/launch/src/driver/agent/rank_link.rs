@@ -28,12 +28,12 @@ impl Agent {
             }
             Reading::Some(Err(error)) => {
                 sockets.close_link();
-                self.ignore(index, Channel::Link);
+                self.ranks.ignore(index, Channel::Link, &self.poller);
                 self.mind.handle_link_broken(rank, error.to_string());
                 false
             }
             Reading::Over => {
-                self.ignore(index, Channel::Link);
+                self.ranks.ignore(index, Channel::Link, &self.poller);
                 false
             }
         }

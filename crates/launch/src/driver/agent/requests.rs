@@ -55,8 +55,8 @@ impl Agent {
                 true
             }
             Some((rank, Reading::Over)) => {
-                self.ignore(index, Channel::Pmi);
-                if self.is_foreign(index) {
+                self.ranks.ignore(index, Channel::Pmi, &self.poller);
+                if self.ranks.is_foreign(index) {
                     self.mind.handle_pmi_closed(rank);
                     self.end_if_foreign(index);
                 } else {

@@ -10,15 +10,11 @@ use ropewalk_fabric::AgentLink;
 use ropewalk_launch_core::{Singleton, protocol::StartError};
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
-use rustix::{
-    event::epoll::EventFlags,
-    process::{Pid, PidfdFlags, pidfd_open},
-};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{
     Agent,
     children::monotonic_ns,
-    poller::{Channel, Source},
     rank_io::{RankIo, Sockets},
     starting::system_error,
 };
@@ -38,26 +34,18 @@ impl Agent {
         // It has no link to an agent; this one has no other end.
         let (link, _) = AgentLink::pair().map_err(|error| failed(io::Error::other(error)))?;
         let index = self.ranks.indices.get(&rank).copied().unwrap_or_default();
-        let source = Source::Rank(index, Channel::Pmi);
-        self.pollers
-            .all
-            .add(&pmi, source, EventFlags::IN)
-            .map_err(failed)?;
-        self.ranks.ios[index] = Some(RankIo {
+        let io = RankIo {
             rank,
             pid,
             foreign: Some(pidfd),
             was_killed: false,
             sockets: Some(Sockets::new(pmi, link)),
             outputs: [None, None],
-        });
+        };
+        self.ranks
+            .insert(index, io, &self.poller, &self.outputs)
+            .map_err(failed)?;
         Ok(singleton.pid)
-    }
-
-    /// Returns true if the process of a rank is not our child.
-    pub(super) fn is_foreign(&self, index: usize) -> bool {
-        let io = self.ranks.ios.get(index).and_then(Option::as_ref);
-        io.is_some_and(|io| io.foreign.is_some())
     }
 
     /// Of a process that is not our child the end of its connection is all that is seen.

@@ -20,13 +20,12 @@ use ropewalk_launch_core::{
     protocol::{Plan, StartError, StartErrorKind},
 };
 use ropewalk_names::{HostId, Incarnation, Rank};
-use rustix::{event::epoll::EventFlags, io::Errno, thread::sched_getaffinity};
+use rustix::{io::Errno, thread::sched_getaffinity};
 
 use super::{
-    Agent, Pollers,
+    Agent,
     groups::Started,
     pmix,
-    poller::{Channel, Source},
     rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing},
 };
 use crate::driver::{
@@ -164,7 +163,8 @@ impl Agent {
             .indices
             .get(&rank)
             .expect("the mind starts ranks of this host only");
-        self.retire(index);
+        let report = |report| self.branch.report(report);
+        self.ranks.retire(index, &mut self.buffer, report);
         let no_program = || system_error("the job has no program for it", &Errno::INVAL.into());
         let group = self.kit.groups.iter().find(|group| group.plan.has(rank));
         let group = group.ok_or_else(no_program)?;
@@ -268,29 +268,14 @@ impl Agent {
             outputs: [output(stdout), output(stderr)],
         };
         // A rank that runs and cannot be watched is left to the sweep that follows a failed start.
-        self.watch(index, &io).map_err(failed)?;
-        self.ranks.pids.insert(pid.as_raw_nonzero().get(), index);
-        self.ranks.ios[index] = Some(io);
+        self.ranks
+            .insert(index, io, &self.poller, &self.outputs)
+            .map_err(failed)?;
         if let Some(stdin) = stdin {
             self.inputs.set_pipe(index, stdin);
-            self.write_input(index);
+            self.inputs.write_to(index, &self.poller, &mut self.branch);
         }
         Ok(pid.as_raw_nonzero().get().cast_unsigned())
-    }
-
-    fn watch(&self, index: usize, io: &RankIo) -> io::Result<()> {
-        let Pollers { all, outputs, .. } = &self.pollers;
-        let source = |channel| Source::Rank(index, channel);
-        if let Some(sockets) = &io.sockets {
-            all.add(&sockets.pmi, source(Channel::Pmi), EventFlags::IN)?;
-            all.add(&sockets.link, source(Channel::Link), EventFlags::IN)?;
-        }
-        for (output, channel) in io.outputs.iter().zip(Channel::OUTPUTS) {
-            if let Some(output) = output {
-                outputs.add(&output.pipe, source(channel), EventFlags::IN)?;
-            }
-        }
-        Ok(())
     }
 }
 
