@@ -1,12 +1,24 @@
 //! The actions that an agent performs for its mind.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use ropewalk_launch_core::{
+    group_plan::GroupPlan,
     host_agent::{Action, ToRank},
-    protocol::Report,
+    protocol::{Report, StartError},
+    tree::NodeId,
 };
+use ropewalk_names::{Incarnation, Rank};
+use rustix::process::Pid;
 
-use super::{Agent, SWEEP_MAX, Sweep, rank_link::to_rank};
+use super::{
+    Agent, SWEEP_MAX, Sweep,
+    groups::OwnGroup,
+    rank_link::to_rank,
+    singleton,
+    starting::{NewRank, StartKit, no_descriptors},
+};
 
 impl Agent {
     pub(super) fn perform(&mut self, action: Action) {
@@ -37,13 +49,83 @@ impl Agent {
             Action::SendPmi(rank, bytes) => self.ranks.answer(rank, &bytes, &self.poller),
             Action::Signal(rank, signal) => self.ranks.signal(rank, signal),
             Action::Sweep => {
-                let now = std::time::Instant::now();
-                self.end_helper(now);
+                let now = Instant::now();
+                self.pmix.end(now, &self.poller);
                 self.ends.sweep = Sweep::Killing {
                     next: now,
                     until: now + SWEEP_MAX,
                 };
             }
         }
+    }
+
+    /// Has this host's part of a spawned group started.
+    pub(super) fn begin_group(&mut self, group: GroupPlan) {
+        let StartKit { plan, host, .. } = &self.kit;
+        let options = plan.pmi_group(&group, NodeId::of(*host));
+        let ranks: Vec<_> = group.job_ranks(*host).collect();
+        if !self.mind.handle_group(group.first, options, &ranks) {
+            return;
+        }
+        let indices = self.ranks.add(&ranks);
+        let group = OwnGroup::new(plan, group, *host, indices);
+        self.kit.groups.all.push(group);
+        self.serve_pmix(self.kit.groups.all.len() - 1);
+    }
+
+    /// Has the PMIx server serve a process group, if a program of it here may need that.
+    pub(super) fn serve_pmix(&mut self, number: usize) {
+        self.pmix
+            .serve(number, &mut self.kit, &mut self.mind, &self.poller);
+    }
+
+    /// Starts the next rank, if one is to be started.
+    pub(super) fn start_next(&mut self) {
+        let Some(rank) = self.mind.poll_spawn() else {
+            return;
+        };
+        match self.start_rank(rank) {
+            Ok(pid) => {
+                self.mind
+                    .handle_spawned(rank, pid.as_raw_nonzero().get().cast_unsigned());
+                self.kit.handle_started(rank, Instant::now());
+            }
+            Err(error) => self.mind.handle_not_spawned(rank, error),
+        }
+    }
+
+    fn start_rank(&mut self, rank: Rank) -> Result<Pid, StartError> {
+        let index = self.ranks.indices.get(&rank);
+        let index = *index.expect("the mind starts ranks of this host only");
+        if let Some(singleton) = self.kit.plan.pmi.singleton
+            && rank == Rank(0)
+        {
+            let io = singleton::adopt(rank, singleton, self.kit.plan.detect)?;
+            let pid = io.pid;
+            let inserted = self.ranks.insert(index, io, &self.poller, &self.outputs);
+            return inserted.map(|()| pid).map_err(singleton::unreachable);
+        }
+        let report = |report| self.branch.report(report);
+        self.ranks.retire(index, &mut self.buffer, report);
+        let incarnation = self.mind.incarnation(rank);
+        let (io, stdin) = self.kit.start(&NewRank {
+            rank,
+            index,
+            incarnation,
+            // What the process before has read is not there any more.
+            has_input: self.inputs.has(index) && incarnation == Incarnation(0),
+            advisors: self.advisors.value_for(rank),
+            pmix: &self.pmix,
+        })?;
+        let pid = io.pid;
+        // A rank that runs and cannot be watched is left to the sweep that follows a failed start.
+        self.ranks
+            .insert(index, io, &self.poller, &self.outputs)
+            .map_err(no_descriptors)?;
+        if let Some(stdin) = stdin {
+            self.inputs.set_pipe(index, stdin);
+            self.inputs.write_to(index, &self.poller, &mut self.branch);
+        }
+        Ok(pid)
     }
 }

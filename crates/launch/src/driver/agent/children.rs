@@ -1,9 +1,11 @@
 //! The ends, stops and continuations of the processes that an agent started.
 
+use ropewalk_launch_core::protocol::Report;
 use ropewalk_membership::Cause;
+use ropewalk_names::Rank;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::Agent;
+use super::{Agent, pmix};
 use crate::driver::{
     signals::{ChildNews, next_child},
     starter::Ended,
@@ -19,11 +21,12 @@ impl Agent {
         }
         while let Some((pid, news)) = next_child() {
             let Some(&index) = self.ranks.pids.get(&pid.as_raw_nonzero().get()) else {
-                if let ChildNews::Gone(cause) = news
-                    && !self.handle_helper_gone(pid, cause)
-                    && self.branch.is_starter(pid)
-                {
-                    self.branch.handle_reaped(pid, Ended::from(cause));
+                match news {
+                    ChildNews::Gone(cause) if self.pmix.is_helper(pid) => self.handle_helper_gone(cause),
+                    ChildNews::Gone(cause) if self.branch.is_starter(pid) => {
+                        self.branch.handle_reaped(pid, Ended::from(cause));
+                    }
+                    _ => {}
                 }
                 continue;
             };
@@ -65,9 +68,65 @@ impl Agent {
             }
         }
     }
+
+    /// Takes all that the PMIx server of the host says.
+    pub(super) fn read_helper(&mut self) {
+        while self.pmix.receive(&mut self.buffer, &self.poller) {
+            self.activity.note();
+            loop {
+                match self.pmix.next_message(&mut self.kit.groups) {
+                    Ok(Some(message)) => {
+                        self.mind.handle_helper(message);
+                        self.settle();
+                    }
+                    Ok(None) => break,
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// The PMIx server of the host is gone: ranks that it served cannot go on.
+    fn handle_helper_gone(&mut self, cause: Cause) {
+        self.read_helper();
+        self.pmix.forget();
+        let reason = pmix::loss(cause);
+        self.kit.groups.refuse_pmix(&reason);
+        if let Some(rank) = self.mind.handle_helper_lost() {
+            self.branch.report(Report::Aborted {
+                rank,
+                exit_code: pmix::LOST,
+                message: reason,
+            });
+        }
+    }
+
+    /// A rank that ended well, needs others, and never asked for them was probably a job of its own.
+    fn notice_silent_end(&mut self, rank: Rank, cause: Cause) {
+        if cause == Cause::Exited(0)
+            && !self.mind.has_spoken(rank)
+            && let Some(text) = self.kit.groups.silent_end(rank)
+        {
+            self.branch.report(Report::Notice { rank, text });
+        }
+    }
+
+    /// Of a process that is not our child the end of its connection is all that is seen.
+    pub(super) fn end_if_foreign(&mut self, index: usize) {
+        let Some(io) = self.ranks.ios.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        if io.foreign.is_some() && io.sockets.is_some() {
+            let rank = io.rank;
+            self.mind
+                .handle_exit(rank, Cause::Exited(0), None, monotonic_ns());
+            self.settle();
+            self.ranks.ios[index] = None;
+        }
+    }
 }
 
-pub(super) fn monotonic_ns() -> u64 {
+fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -12,6 +12,7 @@ mod outputs;
 mod pmix;
 mod poller;
 mod preparation;
+mod programs;
 mod rank_io;
 mod rank_link;
 mod rank_table;
@@ -25,7 +26,6 @@ use std::{
     io::{self, Write},
     mem,
     os::fd::AsFd,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -33,68 +33,50 @@ use ropewalk_launch_core::{
     StdinSource,
     host_agent::HostAgent,
     mpi::open_mpi_job,
-    placement::{BindingError, Bindings},
-    protocol::{Down, Order, Plan, Report},
+    protocol::{Down, Order, Report},
 };
-use ropewalk_names::{HostId, Rank};
-use rustix::{event::epoll::EventFlags, process::Rlimit, system::uname};
+use ropewalk_names::Rank;
+use rustix::{event::epoll::EventFlags, system::uname};
 
 use super::{
     branch::{self, Branch, BranchEvent, Position},
     descendants,
-    idle_memory::IdleMemory,
     keeper::{FAILED, KeeperLine},
     mpi_programs,
-    process::Slots,
     shared_memory::Killed,
     signals::ChildSignals,
 };
 use activity::Activity;
 use advisors::Advisors;
-use groups::OwnGroup;
 use inputs::Inputs;
 use limits::held_bytes_max;
 use memory_kills::MemoryKills;
 use outputs::Outputs;
-use pmix::Helper;
+use pmix::PmixServer;
 use poller::{Channel, Poller, Source};
 pub(super) use preparation::Preparation;
 use rank_table::RankTable;
-use silence::Looks;
+use starting::StartKit;
 
 /// The parts of an agent. Its mind decides; the branch of the tree below it has a mind of its own.
 pub(super) struct Agent {
-    plan: Arc<Plan>,
-    host: HostId,
     mind: HostAgent,
     branch: Branch,
     keeper: KeeperLine,
     kit: StartKit,
-    pmix: Option<Helper>,
-    looks: Looks,
+    pmix: PmixServer,
     poller: Poller,
     ranks: RankTable,
     inputs: Inputs,
     outputs: Outputs,
     activity: Activity,
     advisors: Advisors,
-    memory: IdleMemory,
     ends: Ends,
     /// The node above was lost.
     is_orphaned: bool,
     flushed: Instant,
     buffer: Vec<u8>,
     asking: requests::Asking,
-}
-
-/// The means by which ranks are started.
-struct StartKit {
-    slots: Slots,
-    groups: Vec<OwnGroup>,
-    /// If ranks are bound to them.
-    bindings: Result<Bindings, BindingError>,
-    /// The limit that this process had before it raised its own.
-    descriptors: Rlimit,
 }
 
 /// The ends of processes, and what they leave behind.
@@ -185,30 +167,21 @@ impl Agent {
             StdinSource::InheritAll => Inputs::new(ranks.len(), true),
             StdinSource::Null => Inputs::new(0, false),
         };
-        let bindings = topology::bindings(&plan.binding);
         let activity = Activity::new(&plan);
+        let kit = StartKit::new(plan, host, ranks.len(), slots, descriptors);
         let advisors = Advisors::listen(&poller);
         Ok(Self {
             mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),
-            kit: StartKit {
-                slots,
-                groups: vec![OwnGroup::new(&plan, plan.first_group(), host, 0..ranks.len())],
-                bindings,
-                descriptors,
-            },
-            plan,
-            host,
+            kit,
             branch,
             keeper,
-            pmix: None,
-            looks: Looks::default(),
+            pmix: PmixServer::default(),
             poller,
             ranks: RankTable::new(&ranks),
             inputs,
             outputs,
             activity,
             advisors,
-            memory: IdleMemory::default(),
             ends: Ends {
                 children,
                 closing: Vec::new(),
@@ -237,10 +210,9 @@ impl Agent {
             if self.activity.look_if_due(Instant::now(), is_rank) {
                 self.branch.report(Report::Active);
             }
-            self.memory.handle_timeout(Instant::now());
             self.ends.memory_kills.handle_time(Instant::now());
-            self.look_at_helper(Instant::now());
-            self.look_if_due(Instant::now());
+            self.pmix.handle_time(Instant::now());
+            self.kit.handle_time(Instant::now(), &self.ranks, &self.mind);
             self.handle_closed(None);
             self.settle();
             let now = Instant::now();
@@ -272,7 +244,7 @@ impl Agent {
                 is_quiet = false;
             }
             while let Some(message) = self.mind.poll_helper() {
-                self.tell_helper(&message);
+                self.pmix.tell(&message, &self.poller);
                 is_quiet = false;
             }
             while let Some(event) = self.branch.poll_event() {
@@ -288,11 +260,14 @@ impl Agent {
     fn handle_branch(&mut self, event: BranchEvent) {
         match event {
             BranchEvent::Adopted => self.keeper.tell_adopted(),
-            BranchEvent::SeeksLauncher => self.keeper.tell_orphaned(self.plan.detect),
+            BranchEvent::SeeksLauncher => self.keeper.tell_orphaned(self.kit.plan.detect),
             BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
             BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
             BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
-            BranchEvent::Down(Down::Forget(id)) => self.forget_group(id),
+            BranchEvent::Down(Down::Forget(id)) => {
+                self.mind.handle_forget(id);
+                self.kit.groups.forget(id);
+            }
             BranchEvent::Down(Down::Group(group)) => self.begin_group(*group),
             BranchEvent::Down(Down::Order(order)) => self.handle_order(order),
             BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
@@ -365,9 +340,8 @@ impl Agent {
             .chain(sweep)
             .chain(flush)
             .chain(self.activity.deadline())
-            .chain(self.memory.deadline())
-            .chain(self.pmix.as_ref().and_then(Helper::deadline))
-            .chain(self.looks.deadline())
+            .chain(self.kit.deadline())
+            .chain(self.pmix.deadline())
             .chain(self.ends.closing.iter().map(|(_, due)| *due))
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -394,7 +368,7 @@ impl Agent {
                 Source::Advisors => self.accept_advisors(),
                 Source::Helper => {
                     if flags.contains(EventFlags::OUT) {
-                        self.send_to_helper();
+                        self.pmix.send(&self.poller);
                     }
                     self.read_helper();
                 }
@@ -435,6 +409,11 @@ impl Agent {
         }
     }
 
+    /// Returns true if ranks may be started: not before the agent can tell somebody.
+    fn may_start(&self) -> bool {
+        self.branch.is_connected() || self.kit.may_start_alone()
+    }
+
     /// A pipe that is held open is waited for once more.
     fn note_output(&mut self) {
         if let Sweep::Draining { read } = &mut self.ends.sweep {
@@ -447,8 +426,8 @@ impl Agent {
         match self.ends.sweep {
             Sweep::Killing { next, until } if next <= now => {
                 self.handle_children();
-                let is_spared = |pid| self.branch.is_starter(pid) || self.is_helper(pid);
-                let is_clean = descendants::kill_others(is_spared) && self.pmix.is_none();
+                let is_spared = |pid| self.branch.is_starter(pid) || self.pmix.is_helper(pid);
+                let is_clean = descendants::kill_others(is_spared) && !self.pmix.is_running();
                 self.ends.sweep = if is_clean || until <= now {
                     Sweep::Draining { read: now }
                 } else {
@@ -465,7 +444,7 @@ impl Agent {
                 if self.ranks.ios.iter().all(Option::is_none) {
                     self.ends.sweep = Sweep::Done;
                     self.remove_leftovers();
-                    self.forget_helper();
+                    self.pmix.forget();
                     self.mind.handle_swept();
                 }
             }
@@ -474,9 +453,9 @@ impl Agent {
     }
 
     fn remove_leftovers(&self) {
-        let programs = self.kit.groups.iter().flat_map(|group| &group.programs).flatten();
+        let programs = self.kit.groups.programs();
         let environments: Vec<_> = programs.map(|started| started.environment.as_slice()).collect();
-        mpi_programs::remove_leftovers(open_mpi_job(self.plan.job), &environments);
+        mpi_programs::remove_leftovers(open_mpi_job(self.kit.plan.job), &environments);
         self.ends.killed.remove_leftovers();
     }
 }
