@@ -1,4 +1,4 @@
-//! The actions that an agent performs for its mind.
+//! What an agent does for its mind and for the nodes above: it starts ranks, tells them, and ends them.
 
 use std::time::Instant;
 
@@ -6,19 +6,20 @@ use bytes::Bytes;
 use ropewalk_launch_core::{
     group_plan::GroupPlan,
     host_agent::{Action, ToRank},
-    protocol::{Report, StartError},
+    protocol::{Down, Order, Report, StartError},
     tree::NodeId,
 };
 use ropewalk_names::{Incarnation, Rank};
 use rustix::process::Pid;
 
 use super::{
-    Agent, SWEEP_MAX, Sweep,
+    Agent,
     groups::OwnGroup,
     rank_link::to_rank,
     singleton,
     starting::{NewRank, StartKit, no_descriptors},
 };
+use crate::driver::branch::BranchEvent;
 
 impl Agent {
     pub(super) fn perform(&mut self, action: Action) {
@@ -30,20 +31,20 @@ impl Agent {
                 let bytes = memory.into_bytes().unwrap_or_else(|error| {
                     // Whoever wants to read it is told that it is not there.
                     let text = format!("what it left cannot be read: {error}");
-                    self.branch.report(Report::Notice { rank, text });
+                    self.uplink.report(Report::Notice { rank, text });
                     Bytes::new()
                 });
-                let handle = self.branch.endpoint().expose(bytes);
+                let handle = self.uplink.branch.endpoint().expose(bytes);
                 self.mind.handle_exposed(rank, held, handle);
             }
-            Action::Withdraw(handle) => drop(self.branch.endpoint().withdraw(&handle)),
-            Action::Fence(gone) => self.branch.endpoint().fence(gone),
+            Action::Withdraw(handle) => drop(self.uplink.branch.endpoint().withdraw(&handle)),
+            Action::Fence(gone) => self.uplink.branch.endpoint().fence(gone),
             Action::Forget(rank, id) => drop(self.ranks.held.remove(&(rank, id))),
-            Action::Report(report) => self.branch.report(report),
-            Action::SendChild(node, down) => self.branch.send_pmi(node, down),
+            Action::Report(report) => self.uplink.report(report),
+            Action::SendChild(node, down) => self.uplink.branch.send_pmi(node, down),
             Action::SendLink(rank, message) => {
                 let is_answer = matches!(message, ToRank::Welcome(_) | ToRank::Taken);
-                let packet = to_rank(message, self.branch.key());
+                let packet = to_rank(message, self.uplink.branch.key());
                 self.ranks.tell(rank, packet, is_answer, &self.poller);
             }
             Action::SendPmi(rank, bytes) => self.ranks.answer(rank, &bytes, &self.poller),
@@ -51,16 +52,78 @@ impl Agent {
             Action::Sweep => {
                 let now = Instant::now();
                 self.pmix.end(now, &self.poller);
-                self.ends.sweep = Sweep::Killing {
-                    next: now,
-                    until: now + SWEEP_MAX,
-                };
+                self.ends.sweep.begin(now);
             }
         }
     }
 
+    /// Does what the branch has heard of.
+    pub(super) fn handle_branch(&mut self, event: BranchEvent) {
+        match event {
+            BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
+            BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
+            BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
+            BranchEvent::Down(Down::Forget(id)) => {
+                self.mind.handle_forget(id);
+                self.kit.groups.forget(id);
+            }
+            BranchEvent::Down(Down::Group(group)) => self.begin_group(*group),
+            BranchEvent::Down(Down::Order(order)) => self.handle_order(order),
+            BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
+            BranchEvent::Down(Down::News(news)) => self.mind.handle_news(news),
+            // These are the uplink's and the relay's own.
+            BranchEvent::Adopted
+            | BranchEvent::ParentLost(_)
+            | BranchEvent::SeeksLauncher
+            | BranchEvent::Down(
+                Down::Acknowledged { .. }
+                | Down::Adopted
+                | Down::Bye
+                | Down::Credit(_)
+                | Down::Number(_)
+                | Down::Resend
+                | Down::To(..),
+            )
+            | BranchEvent::Up(_) => {}
+        }
+    }
+
+    fn handle_order(&mut self, order: Order) {
+        match order {
+            Order::Announce { link, end } => self.advisors.announce(link, end),
+            Order::Pmi(down) => self.mind.handle_pmi_down(down),
+            Order::ReleaseMemory => self.mind.handle_released(),
+            Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
+            Order::Forward { signal } => self.mind.handle_forward(signal),
+            Order::Resume => {
+                self.uplink.branch.set_launcher_suspended(false);
+                self.mind.handle_resume();
+            }
+            Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
+            Order::ModexWanted { asker, rank } => self.mind.handle_modex_wanted(asker, rank),
+            Order::ModexFound { token, data } => self.mind.handle_modex_found(token, data),
+            Order::NamesAnswered { id, answer } => self.mind.handle_names_answer(id, answer),
+            Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
+            Order::Stdin(bytes) => {
+                self.inputs.push(bytes);
+                self.inputs.write(&self.poller, &mut self.uplink.branch);
+            }
+            Order::StdinEnd => {
+                self.inputs.end();
+                self.inputs.write(&self.poller, &mut self.uplink.branch);
+            }
+            Order::Suspend { stops_ranks } => {
+                self.uplink.branch.set_launcher_suspended(true);
+                if stops_ranks {
+                    self.mind.handle_suspend();
+                }
+            }
+            Order::WatchProgress => self.activity.watch(),
+        }
+    }
+
     /// Has this host's part of a spawned group started.
-    pub(super) fn begin_group(&mut self, group: GroupPlan) {
+    fn begin_group(&mut self, group: GroupPlan) {
         let StartKit { plan, host, .. } = &self.kit;
         let options = plan.pmi_group(&group, NodeId::of(*host));
         let ranks: Vec<_> = group.job_ranks(*host).collect();
@@ -105,8 +168,8 @@ impl Agent {
             let inserted = self.ranks.insert(index, io, &self.poller, &self.outputs);
             return inserted.map(|()| pid).map_err(singleton::unreachable);
         }
-        let report = |report| self.branch.report(report);
-        self.ranks.retire(index, &mut self.buffer, report);
+        let report = |report| self.uplink.report(report);
+        self.ranks.retire(index, report);
         let incarnation = self.mind.incarnation(rank);
         let (io, stdin) = self.kit.start(&NewRank {
             rank,
@@ -124,7 +187,7 @@ impl Agent {
             .map_err(no_descriptors)?;
         if let Some(stdin) = stdin {
             self.inputs.set_pipe(index, stdin);
-            self.inputs.write_to(index, &self.poller, &mut self.branch);
+            self.inputs.write_to(index, &self.poller, &mut self.uplink.branch);
         }
         Ok(pid)
     }

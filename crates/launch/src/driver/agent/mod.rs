@@ -3,7 +3,9 @@
 mod actions;
 mod activity;
 mod advisors;
-mod children;
+mod asking;
+mod ends;
+mod events;
 mod groups;
 mod inputs;
 mod limits;
@@ -16,53 +18,43 @@ mod programs;
 mod rank_io;
 mod rank_link;
 mod rank_table;
-mod requests;
 mod silence;
 mod singleton;
 mod starting;
+mod sweep;
 mod topology;
+mod uplink;
 
-use std::{
-    io::{self, Write},
-    mem,
-    os::fd::AsFd,
-    time::{Duration, Instant},
-};
+use std::{io, mem, os::fd::AsFd, time::Instant};
 
-use ropewalk_launch_core::{
-    StdinSource,
-    host_agent::HostAgent,
-    mpi::open_mpi_job,
-    protocol::{Down, Order, Report},
-};
+use ropewalk_launch_core::{StdinSource, host_agent::HostAgent, protocol::Report};
 use ropewalk_names::Rank;
 use rustix::{event::epoll::EventFlags, system::uname};
 
 use super::{
-    branch::{self, Branch, BranchEvent, Position},
+    branch::{self, Branch, Position},
     descendants,
-    keeper::{FAILED, KeeperLine},
-    mpi_programs,
-    shared_memory::Killed,
-    signals::ChildSignals,
 };
 use activity::Activity;
 use advisors::Advisors;
+use asking::Asking;
+use ends::Ends;
 use inputs::Inputs;
 use limits::held_bytes_max;
-use memory_kills::MemoryKills;
 use outputs::Outputs;
 use pmix::PmixServer;
-use poller::{Channel, Poller, Source};
+use poller::{Poller, Source};
 pub(super) use preparation::Preparation;
 use rank_table::RankTable;
 use starting::StartKit;
+use uplink::Uplink;
 
-/// The parts of an agent. Its mind decides; the branch of the tree below it has a mind of its own.
+/// An agent: a loop that brings the events of its parts to the mind, and the decisions of the mind to the parts.
+///
+/// The branch of the tree below the agent has a mind of its own.
 pub(super) struct Agent {
     mind: HostAgent,
-    branch: Branch,
-    keeper: KeeperLine,
+    uplink: Uplink,
     kit: StartKit,
     pmix: PmixServer,
     poller: Poller,
@@ -72,68 +64,22 @@ pub(super) struct Agent {
     activity: Activity,
     advisors: Advisors,
     ends: Ends,
-    /// The node above was lost.
-    is_orphaned: bool,
-    flushed: Instant,
-    buffer: Vec<u8>,
-    asking: requests::Asking,
+    asking: Asking,
 }
 
-/// The ends of processes, and what they leave behind.
-struct Ends {
-    children: ChildSignals,
-    /// Ranks that have closed their PMI connections, and until when it is waited for their deaths.
-    closing: Vec<(Rank, Instant)>,
-    memory_kills: MemoryKills,
-    killed: Killed,
-    sweep: Sweep,
-}
-
-/// How far what the ranks left behind is gone.
-#[derive(Clone, Copy, Debug)]
-enum Sweep {
-    NotYet,
-    /// Processes are being killed, again at this time, and no longer than until then.
-    Killing {
-        next: Instant,
-        until: Instant,
-    },
-    /// Pipes are still open that somebody may hold who could not be killed; this is when one last was read.
-    Draining {
-        read: Instant,
-    },
-    Done,
-}
-
-/// So large that the allocator has it from the system: it is zero there, and takes no memory until something
-/// is read into it.
-const BUFFER_SIZE: usize = 256 << 10;
 /// How many ranks are started between two looks at what else happens.
 const STARTS_PER_TURN: usize = 16;
-/// How long reports may wait for company while ranks are being started.
-const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a pipe may stay silent once all ranks are gone and yet be held open by somebody.
-const IDLE_MAX: Duration = Duration::from_millis(500);
-/// How often what the ranks left behind is killed, and for how long: what the kernel cannot kill by then hangs in a
-/// device, and waiting longer does not help.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
-const SWEEP_MAX: Duration = Duration::from_secs(2);
 
 impl Agent {
     /// Works until the job is over, or nobody wants it any more. Returns the exit code.
     pub(super) fn run(position: Position, preparation: Preparation) -> io::Result<u8> {
         let mut agent = Self::new(position, preparation)?;
-        agent.branch.report(Report::Ready {
+        agent.uplink.report(Report::Ready {
             host_name: uname().nodename().to_string_lossy().into_owned(),
         });
         agent.serve_pmix(0);
         agent.work()?;
-        agent.branch.finish();
-        agent.keeper.wake();
-        let code = match agent.is_orphaned {
-            true => FAILED,
-            false => 0,
-        };
+        let code = agent.uplink.finish();
         // The process ends, and the system takes all of it at once: to close one thing after the other takes longer.
         mem::forget(agent);
         Ok(code)
@@ -167,14 +113,15 @@ impl Agent {
             StdinSource::InheritAll => Inputs::new(ranks.len(), true),
             StdinSource::Null => Inputs::new(0, false),
         };
+        let mind = HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max());
+        let uplink = Uplink::new(branch, keeper, plan.detect);
         let activity = Activity::new(&plan);
         let kit = StartKit::new(plan, host, ranks.len(), slots, descriptors);
         let advisors = Advisors::listen(&poller);
         Ok(Self {
-            mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),
+            mind,
+            uplink,
             kit,
-            branch,
-            keeper,
             pmix: PmixServer::default(),
             poller,
             ranks: RankTable::new(&ranks),
@@ -182,17 +129,8 @@ impl Agent {
             outputs,
             activity,
             advisors,
-            ends: Ends {
-                children,
-                closing: Vec::new(),
-                memory_kills,
-                killed: Killed::new(),
-                sweep: Sweep::NotYet,
-            },
-            is_orphaned: false,
-            flushed: Instant::now(),
-            buffer: vec![0; BUFFER_SIZE],
-            asking: requests::Asking::default(),
+            ends: Ends::new(children, memory_kills),
+            asking: Asking::default(),
         })
     }
 
@@ -208,28 +146,24 @@ impl Agent {
             self.advance_sweep();
             let is_rank = |session| self.ranks.pids.contains_key(&session);
             if self.activity.look_if_due(Instant::now(), is_rank) {
-                self.branch.report(Report::Active);
+                self.uplink.report(Report::Active);
             }
-            self.ends.memory_kills.handle_time(Instant::now());
+            self.ends.handle_time(Instant::now());
             self.pmix.handle_time(Instant::now());
             self.kit.handle_time(Instant::now(), &self.ranks, &self.mind);
             self.handle_closed(None);
             self.settle();
-            let now = Instant::now();
-            if !self.mind.is_spawning() || !self.branch.is_connected() || now >= self.flushed + FLUSH_INTERVAL
-            {
-                self.branch.flush();
-                self.flushed = now;
+            if self.uplink.flush_if_due(self.mind.is_spawning(), Instant::now()) {
                 self.settle();
             }
-            if self.branch.is_over() {
+            if self.uplink.branch.is_over() {
                 return Ok(());
             }
-            if self.advisors.is_terminated() {
+            if self.uplink.is_terminated() {
                 return Err(io::Error::other("was told to end by signal 15"));
             }
-            if self.outputs.stop_or_go_on(&self.poller, &self.branch) {
-                self.note_output();
+            if self.outputs.stop_or_go_on(&self.poller, &self.uplink.branch) {
+                self.ends.sweep.handle_output(Instant::now());
             }
             self.wait()?;
         }
@@ -247,7 +181,7 @@ impl Agent {
                 self.pmix.tell(&message, &self.poller);
                 is_quiet = false;
             }
-            while let Some(event) = self.branch.poll_event() {
+            while let Some(event) = self.uplink.poll_event() {
                 self.handle_branch(event);
                 is_quiet = false;
             }
@@ -257,92 +191,19 @@ impl Agent {
         }
     }
 
-    fn handle_branch(&mut self, event: BranchEvent) {
-        match event {
-            BranchEvent::Adopted => self.keeper.tell_adopted(),
-            BranchEvent::SeeksLauncher => self.keeper.tell_orphaned(self.kit.plan.detect),
-            BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
-            BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
-            BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
-            BranchEvent::Down(Down::Forget(id)) => {
-                self.mind.handle_forget(id);
-                self.kit.groups.forget(id);
-            }
-            BranchEvent::Down(Down::Group(group)) => self.begin_group(*group),
-            BranchEvent::Down(Down::Order(order)) => self.handle_order(order),
-            BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
-            BranchEvent::Down(Down::News(news)) => self.mind.handle_news(news),
-            // These are the relay's own.
-            BranchEvent::Down(
-                Down::Acknowledged { .. }
-                | Down::Adopted
-                | Down::Bye
-                | Down::Credit(_)
-                | Down::Number(_)
-                | Down::Resend
-                | Down::To(..),
-            )
-            | BranchEvent::Up(_) => {}
-            BranchEvent::ParentLost(why) => {
-                self.is_orphaned = true;
-                // Whoever reads it is not there any more, or never was reached.
-                let _ = writeln!(io::stderr(), "cannot reach the node above: {why}");
-            }
-        }
-    }
-
-    fn handle_order(&mut self, order: Order) {
-        match order {
-            Order::Announce { link, end } => self.advisors.announce(link, end),
-            Order::Pmi(down) => self.mind.handle_pmi_down(down),
-            Order::ReleaseMemory => self.mind.handle_released(),
-            Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
-            Order::Forward { signal } => self.mind.handle_forward(signal),
-            Order::Resume => {
-                self.branch.set_launcher_suspended(false);
-                self.mind.handle_resume();
-            }
-            Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
-            Order::ModexWanted { asker, rank } => self.mind.handle_modex_wanted(asker, rank),
-            Order::ModexFound { token, data } => self.mind.handle_modex_found(token, data),
-            Order::NamesAnswered { id, answer } => self.mind.handle_names_answer(id, answer),
-            Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
-            Order::Stdin(bytes) => {
-                self.inputs.push(bytes);
-                self.inputs.write(&self.poller, &mut self.branch);
-            }
-            Order::StdinEnd => {
-                self.inputs.end();
-                self.inputs.write(&self.poller, &mut self.branch);
-            }
-            Order::Suspend { stops_ranks } => {
-                self.branch.set_launcher_suspended(true);
-                if stops_ranks {
-                    self.mind.handle_suspend();
-                }
-            }
-            Order::WatchProgress => self.activity.watch(),
-        }
-    }
-
     fn wait(&mut self) -> io::Result<()> {
-        let sweep = match self.ends.sweep {
-            Sweep::Killing { next, .. } => Some(next),
-            Sweep::Draining { read } if self.outputs.are_read() => Some(read + IDLE_MAX),
-            _ => None,
-        };
         let starts = self.mind.is_spawning() && self.may_start();
         let flush = starts.then(Instant::now);
         let deadline = self
+            .uplink
             .branch
             .next_deadline()
             .into_iter()
-            .chain(sweep)
             .chain(flush)
             .chain(self.activity.deadline())
             .chain(self.kit.deadline())
             .chain(self.pmix.deadline())
-            .chain(self.ends.closing.iter().map(|(_, due)| *due))
+            .chain(self.ends.deadline(self.outputs.are_read()))
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let is_due = left.is_some_and(|left| left.is_zero());
@@ -356,16 +217,11 @@ impl Agent {
             match source {
                 Source::Branch => is_branch_ready = true,
                 Source::Children => self.handle_children(),
-                Source::Outputs => {
-                    if self
-                        .outputs
-                        .read(&mut self.ranks, &mut self.branch, &mut self.buffer)
-                    {
-                        self.activity.note();
-                        self.note_output();
-                    }
+                Source::Outputs => self.read_outputs(),
+                Source::Advisors => {
+                    self.advisors
+                        .accept(&self.ranks, &self.poller, &mut self.uplink.branch);
                 }
-                Source::Advisors => self.accept_advisors(),
                 Source::Helper => {
                     if flags.contains(EventFlags::OUT) {
                         self.pmix.send(&self.poller);
@@ -373,89 +229,44 @@ impl Agent {
                     self.read_helper();
                 }
                 Source::Advised(number) => {
-                    self.read_advised(number);
+                    self.advisors.read(number, &self.ranks, &mut self.uplink.branch);
                 }
                 Source::Rank(index, channel) => self.handle_rank_ready(index, channel, flags),
             }
             self.settle();
         }
         if is_branch_ready {
-            self.branch.progress();
+            self.uplink.branch.progress();
         }
         Ok(())
     }
 
-    fn handle_rank_ready(&mut self, index: usize, channel: Channel, flags: EventFlags) {
-        match channel {
-            Channel::Pmi => {
-                if flags.contains(EventFlags::OUT) {
-                    self.ranks.send_answers(index, &self.poller);
-                }
-                if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-                    self.read_pmi(index);
-                }
-            }
-            Channel::Link => {
-                if flags.contains(EventFlags::OUT) {
-                    self.ranks.send_link(index, &self.poller);
-                }
-                if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-                    self.read_link(index);
-                }
-            }
-            Channel::Stdin => self.inputs.write_to(index, &self.poller, &mut self.branch),
-            // Another poller waits for these.
-            Channel::Stderr | Channel::Stdout => {}
-        }
-    }
-
     /// Returns true if ranks may be started: not before the agent can tell somebody.
     fn may_start(&self) -> bool {
-        self.branch.is_connected() || self.kit.may_start_alone()
+        self.uplink.branch.is_connected() || self.kit.may_start_alone()
     }
 
-    /// A pipe that is held open is waited for once more.
-    fn note_output(&mut self) {
-        if let Sweep::Draining { read } = &mut self.ends.sweep {
-            *read = Instant::now();
-        }
-    }
-
+    /// Ends what the ranks left behind, once none is left.
     fn advance_sweep(&mut self) {
-        let now = Instant::now();
-        match self.ends.sweep {
-            Sweep::Killing { next, until } if next <= now => {
-                self.handle_children();
-                let is_spared = |pid| self.branch.is_starter(pid) || self.pmix.is_helper(pid);
-                let is_clean = descendants::kill_others(is_spared) && !self.pmix.is_running();
-                self.ends.sweep = if is_clean || until <= now {
-                    Sweep::Draining { read: now }
-                } else {
-                    let next = now + SWEEP_INTERVAL;
-                    Sweep::Killing { next, until }
-                };
-                self.advance_sweep();
-            }
-            Sweep::Draining { read } => {
-                let is_idle = self.outputs.are_read() && read + IDLE_MAX <= now;
-                if is_idle {
-                    self.ranks.give_up_outputs(|report| self.branch.report(report));
-                }
-                if self.ranks.ios.iter().all(Option::is_none) {
-                    self.ends.sweep = Sweep::Done;
-                    self.remove_leftovers();
-                    self.pmix.forget();
-                    self.mind.handle_swept();
-                }
-            }
-            _ => {}
+        let mut now = Instant::now();
+        while self.ends.sweep.must_kill(now) {
+            self.handle_children();
+            let is_spared = |pid| self.uplink.branch.is_starter(pid) || self.pmix.is_helper(pid);
+            let is_clean = descendants::kill_others(is_spared) && !self.pmix.is_running();
+            self.ends.sweep.handle_killed(is_clean, now);
+            now = Instant::now();
         }
-    }
-
-    fn remove_leftovers(&self) {
-        let programs = self.kit.groups.programs();
-        let environments: Vec<_> = programs.map(|started| started.environment.as_slice()).collect();
-        mpi_programs::remove_leftovers(open_mpi_job(self.kit.plan.job), &environments);
-        self.ends.killed.remove_leftovers();
+        if !self.ends.sweep.is_draining() {
+            return;
+        }
+        if self.ends.sweep.is_idle(self.outputs.are_read(), now) {
+            self.ranks.give_up_outputs(|report| self.uplink.report(report));
+        }
+        if self.ranks.ios.iter().all(Option::is_none) {
+            self.ends.sweep.finish();
+            self.ends.remove_leftovers(&self.kit);
+            self.pmix.forget();
+            self.mind.handle_swept();
+        }
     }
 }

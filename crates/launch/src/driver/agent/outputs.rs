@@ -45,18 +45,14 @@ impl Outputs {
     }
 
     /// Reads and reports what ranks have written, while it is taken. Returns true if one has written or ended a stream.
-    pub(super) fn read(&self, ranks: &mut RankTable, branch: &mut Branch, buffer: &mut [u8]) -> bool {
+    pub(super) fn read(&self, ranks: &mut RankTable, branch: &mut Branch) -> bool {
         let mut is_something_read = false;
         for (source, _) in self.poller.wait(Some(Duration::ZERO)).unwrap_or_default() {
             if branch.own_output() >= OUTPUT_WINDOW {
                 break;
             }
-            if let Source::Rank(index, channel) = source
-                && let Some(io) = ranks.ios.get_mut(index).and_then(Option::as_mut)
-                && io.read_output(channel, buffer, |report| branch.report(report))
-            {
-                is_something_read = true;
-                ranks.forget_if_over(index);
+            if let Source::Rank(index, channel) = source {
+                is_something_read |= ranks.read_output(index, channel, |report| branch.report(report));
             }
         }
         is_something_read

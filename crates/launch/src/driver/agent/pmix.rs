@@ -50,6 +50,7 @@ struct Helper {
     socket: OwnedFd,
     incoming: Incoming,
     unsent: Vec<u8>,
+    buffer: Vec<u8>,
     /// Its files, and those of its clients.
     directory: PathBuf,
     /// The variables of each process, by its group and the rank there.
@@ -58,6 +59,8 @@ struct Helper {
     answer_by: Option<Instant>,
 }
 
+/// How much of what the helper says is read at once.
+const BUFFER_SIZE: usize = 64 << 10;
 /// How long libpmix may take to start, and to take a process group.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long it may take to remove files.
@@ -159,14 +162,14 @@ impl PmixServer {
     }
 
     /// Takes bytes that the helper has sent. Returns true if there were some.
-    pub(super) fn receive(&mut self, buffer: &mut [u8], poller: &Poller) -> bool {
+    pub(super) fn receive(&mut self, poller: &Poller) -> bool {
         let Some(helper) = &mut self.helper else {
             return false;
         };
         loop {
-            match recv(&helper.socket, &mut *buffer, RecvFlags::DONTWAIT) {
+            match recv(&helper.socket, &mut helper.buffer[..], RecvFlags::DONTWAIT) {
                 Ok((length, _)) if length > 0 => {
-                    helper.incoming.push(&buffer[..length]);
+                    helper.incoming.push(&helper.buffer[..length]);
                     return true;
                 }
                 Err(Errno::INTR) => {}
@@ -275,6 +278,7 @@ impl Helper {
             socket: socket.into(),
             incoming: Incoming::default(),
             unsent: Vec::new(),
+            buffer: vec![0; BUFFER_SIZE],
             directory,
             environments: BTreeMap::new(),
             answer_by: None,

@@ -162,10 +162,10 @@ impl Sockets {
         let _ = shutdown(&self.link, Shutdown::Both);
     }
 
-    pub(super) fn read_pmi(&self, buffer: &mut [u8]) -> Reading<usize> {
+    pub(super) fn read_pmi<'a>(&self, buffer: &'a mut [u8]) -> Reading<&'a [u8]> {
         loop {
             match recv(&self.pmi, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((length, _)) if length > 0 => return Reading::Some(length),
+                Ok((length, _)) if length > 0 => return Reading::Some(&buffer[..length]),
                 // The rank died with unread answers: told once, before what it had sent.
                 Err(Errno::CONNRESET | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Reading::Drained,

@@ -14,7 +14,7 @@ use rustix::{
 use super::{
     outputs::Outputs,
     poller::{Channel, Poller, Source},
-    rank_io::{RankIo, Sockets},
+    rank_io::{RankIo, Reading, Sockets},
 };
 
 /// The ranks by their number on this host, in the job, and by their processes.
@@ -25,8 +25,13 @@ pub(super) struct RankTable {
     pub(super) pids: LiteMap<i32, usize>,
     /// Memory of ranks that live; that of the dead is with the endpoint.
     pub(super) held: BTreeMap<(Rank, HoldId), HeldMemfd>,
+    /// What was read last.
+    buffer: Vec<u8>,
 }
 
+/// So large that the allocator has it from the system: it is zero there, and takes no memory until something
+/// is read into it.
+const BUFFER_SIZE: usize = 256 << 10;
 /// How many bytes of answers a rank may leave unread before it is not listened to: more than its requests can have
 /// under way.
 const ANSWERS_SIZE_MAX: usize = 4 << 20;
@@ -39,6 +44,7 @@ impl RankTable {
             indices: BTreeMap::new(),
             pids: LiteMap::new(),
             held: BTreeMap::new(),
+            buffer: vec![0; BUFFER_SIZE],
         };
         table.add(ranks);
         table
@@ -86,6 +92,35 @@ impl RankTable {
     fn sockets_of(&mut self, rank: Rank) -> Option<(usize, &mut Sockets)> {
         let index = *self.indices.get(&rank)?;
         Some((index, self.sockets(index)?.1))
+    }
+
+    /// Reads once what a rank says to PMI. Nothing if it is gone.
+    pub(super) fn read_pmi(&mut self, index: usize) -> Option<(Rank, Reading<&[u8]>)> {
+        let io = self.ios.get(index)?.as_ref()?;
+        let sockets = io.sockets.as_ref()?;
+        Some((io.rank, sockets.read_pmi(&mut self.buffer)))
+    }
+
+    /// Returns true if requests of a rank to PMI are taken: not from one that leaves too many answers unread.
+    pub(super) fn takes_requests(&self, index: usize) -> bool {
+        let io = self.ios.get(index).and_then(Option::as_ref);
+        let sockets = io.and_then(|io| io.sockets.as_ref());
+        sockets.is_some_and(|sockets| sockets.pmi_interest.contains(EventFlags::IN))
+    }
+
+    /// Reads once from a pipe that a rank writes to. Returns true if there was something to read.
+    pub(super) fn read_output(
+        &mut self,
+        index: usize,
+        channel: Channel,
+        report: impl FnOnce(Report),
+    ) -> bool {
+        let Some(io) = self.ios.get_mut(index).and_then(Option::as_mut) else {
+            return false;
+        };
+        let is_read = io.read_output(channel, &mut self.buffer, report);
+        self.forget_if_over(index);
+        is_read
     }
 
     /// Nothing more is read from one of a rank's sockets.
@@ -185,9 +220,9 @@ impl RankTable {
     }
 
     /// Reads and reports what the process before has written last, when a rank gets another.
-    pub(super) fn retire(&mut self, index: usize, buffer: &mut [u8], report: impl FnMut(Report)) {
+    pub(super) fn retire(&mut self, index: usize, report: impl FnMut(Report)) {
         if let Some(io) = self.ios.get_mut(index).and_then(Option::take) {
-            io.finish_outputs(buffer, report);
+            io.finish_outputs(&mut self.buffer, report);
         }
     }
 
