@@ -22,7 +22,6 @@ mod stopped;
 use std::{ops::Not, time::Duration};
 
 use crate::{
-    event::JobEvent,
     injection::Injector,
     job::{Injection, OnFailure, OnStopped},
     protocol::{Down, Order, Plan},
@@ -252,7 +251,7 @@ impl Supervisor {
             saved: self.notices.is_saved(),
             ..Verdict::new(self.ground.members.size())
         };
-        self.ground.tell(JobEvent::Finished(verdict));
+        self.ground.actions.push_back(Action::Finished(verdict));
     }
 }
 

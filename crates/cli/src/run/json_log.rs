@@ -123,7 +123,7 @@ mod tests {
                 r#"{"event":"fence_ended","failed":3,"fence":"WORLD","group":1,"members":8}"#.to_owned(),
             ),
             (
-                JobEvent::Finished(verdict),
+                JobEvent::Finished(verdict.into()),
                 format!(r#"{{"event":"finished","exit_code":4,"verdict":"{told}"}}"#),
             ),
             (

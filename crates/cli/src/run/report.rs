@@ -16,8 +16,8 @@ use super::{
 pub(super) fn report(record: &Record, command: &str, section: &str) -> String {
     let ranks: BTreeSet<Rank> = record.lives.iter().map(|life| life.rank).collect();
     let hosts: BTreeSet<&str> = record.lives.iter().map(|life| &*life.host).collect();
-    let (end, exit_code, verdict) = match &record.verdict {
-        Some((end, verdict)) => (*end, verdict.exit_code().to_string(), verdict.to_string()),
+    let (end, exit_code, verdict) = match &record.outcome {
+        Some((end, outcome)) => (*end, outcome.exit_code().to_string(), outcome.to_string()),
         None => (Duration::ZERO, "?".to_owned(), String::new()),
     };
     let verdict = match verdict.is_empty() {
