@@ -30,7 +30,7 @@ impl Connections {
         self.speaking.insert(id, Box::new(connection));
     }
 
-    /// Whoever has this connection has said who it is: this process, which has no other.
+    /// The client of a connection has said who it is: this process, which has no other connection.
     pub(super) fn introduce(&mut self, id: ConnectionId, process: Process) {
         if let Some(mut connection) = self.speaking.remove(&id) {
             connection.process = Some(process);

@@ -1,4 +1,4 @@
-//! What a server says: to processes, and to the servers above and below.
+//! Messages of a server: to processes, and to the servers above and below.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What an agent does for its mind and for the nodes above: it starts ranks, tells them, and ends them.
+//! The actions that an agent performs for its mind and for the nodes above, such as starting ranks.
 
 use std::time::Instant;
 

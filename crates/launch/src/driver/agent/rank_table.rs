@@ -25,7 +25,7 @@ pub(super) struct RankTable {
     pub(super) pids: LiteMap<i32, usize>,
     /// Memory of ranks that live; that of the dead is with the endpoint.
     pub(super) held: BTreeMap<(Rank, HoldId), HeldMemfd>,
-    /// What was read last.
+    /// The bytes that were read last.
     buffer: Vec<u8>,
 }
 
