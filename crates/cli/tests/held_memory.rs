@@ -58,7 +58,7 @@ fn held_memory_outlives_its_rank() {
     let verdict = loop {
         match launcher.next_event(Some(2 * PATIENCE)).unwrap().unwrap() {
             JobEvent::Departed { departure, .. } => departures.push((departure.rank, departure.cause)),
-            JobEvent::Finished(verdict) => break verdict,
+            JobEvent::Finished(outcome) => break outcome.verdict,
             JobEvent::Output { line, .. } => output.push_str(&String::from_utf8_lossy(&line)),
             JobEvent::Trace {
                 rank,

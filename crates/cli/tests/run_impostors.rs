@@ -93,7 +93,7 @@ fn run(test: &str, ranks: u32, folder: &Path) -> (Verdict, String) {
     let mut output = String::new();
     loop {
         match launcher.next_event(Some(2 * PATIENCE)).unwrap().unwrap() {
-            JobEvent::Finished(verdict) => return (verdict, output),
+            JobEvent::Finished(outcome) => return (outcome.verdict, output),
             JobEvent::Output { line, .. } => output.push_str(&String::from_utf8_lossy(&line)),
             _ => {}
         }

@@ -13,7 +13,7 @@ use std::{
 
 use ropewalk::{
     launch::{
-        JobEvent, JobSpec, LaunchError, Launcher, OnFailure, OutputStream, Segment, Verdict,
+        JobEvent, JobOutcome, JobSpec, LaunchError, Launcher, OnFailure, OutputStream, Segment,
         restart::{Attempt, BetweenAttempts, Progress, Refusal, RestartPolicy},
     },
     names::Rank,
@@ -123,7 +123,7 @@ impl BetweenAttempts for Hook {
     }
 }
 
-fn lines_and_verdict(spec: JobSpec, hook: Hook) -> (Vec<String>, Vec<Attempt>, Verdict) {
+fn lines_and_outcome(spec: JobSpec, hook: Hook) -> (Vec<String>, Vec<Attempt>, JobOutcome) {
     let mut launcher = Launcher::start_with(spec, hook).unwrap();
     let (mut lines, mut failed) = (Vec::new(), Vec::new());
     let deadline = Instant::now() + PATIENCE;
@@ -138,14 +138,14 @@ fn lines_and_verdict(spec: JobSpec, hook: Hook) -> (Vec<String>, Vec<Attempt>, V
                 lines.push(String::from_utf8(line).unwrap());
             }
             Some(JobEvent::Restarting { failed: attempt, .. }) => failed.push(*attempt),
-            Some(JobEvent::Finished(verdict)) => return (lines, failed, verdict),
+            Some(JobEvent::Finished(outcome)) => return (lines, failed, outcome),
             _ => {}
         }
     }
 }
 
 /// The hook is asked before each attempt, may change the attempt, and may refuse it; attempts before the last
-/// are events and stand in the verdict.
+/// are events and stand in the outcome.
 #[test]
 fn a_hook_prepares_each_attempt() {
     let hook = Hook::default();
@@ -161,7 +161,7 @@ fn a_hook_prepares_each_attempt() {
         reactions: restart.into(),
         ..JobSpec::new(ROPEWALK, program)
     };
-    let (mut lines, failed, verdict) = lines_and_verdict(spec, hook.clone());
+    let (mut lines, failed, outcome) = lines_and_outcome(spec, hook.clone());
     lines.sort_unstable();
     assert_eq!(lines[0], "10\n");
     assert!(lines[1..].iter().all(|line| line.starts_with('2')), "{lines:?}");
@@ -169,9 +169,9 @@ fn a_hook_prepares_each_attempt() {
     let expected = ["1 None", "ended 1", "2 Some((1, 4))", "ended 2", "3 Some((2, 4))"];
     assert_eq!(told, expected);
     assert_eq!(failed.len(), 2);
-    assert_eq!(verdict.attempts.len(), 1);
-    assert_eq!((verdict.ranks, verdict.exit_code()), (2, 4));
-    assert_eq!(verdict.gave_up.as_deref(), Some("nothing to restore"));
+    assert_eq!(outcome.attempts.len(), 1);
+    assert_eq!((outcome.verdict.ranks, outcome.exit_code()), (2, 4));
+    assert_eq!(outcome.gave_up.as_deref(), Some("nothing to restore"));
 }
 
 /// Between attempts the launcher's thread may be busy: signals wait for it, more than may wait are refused by name, and
@@ -215,10 +215,10 @@ fn signals_that_cannot_wait_are_refused() {
     assert_eq!(accepted, 1024);
     assert!(matches!(continued(), Err(LaunchError::Busy)));
     release.send(()).unwrap();
-    let verdict = loop {
-        if let Some(JobEvent::Finished(verdict)) = launcher.next_event(Some(PATIENCE)).unwrap() {
-            break verdict;
+    let outcome = loop {
+        if let Some(JobEvent::Finished(outcome)) = launcher.next_event(Some(PATIENCE)).unwrap() {
+            break outcome;
         }
     };
-    assert_eq!((verdict.exit_code(), verdict.attempts.len()), (1, 1), "{verdict}");
+    assert_eq!((outcome.exit_code(), outcome.attempts.len()), (1, 1), "{outcome}");
 }

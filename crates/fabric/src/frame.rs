@@ -205,7 +205,8 @@ impl Header {
 
     /// As [`encode`](Self::encode), for a body of two parts.
     pub(crate) fn encode_for(&self, body: &[u8], rest: &[u8]) -> [u8; HEADER_SIZE] {
-        let length = u32::try_from(body.len() + rest.len()).expect("no frame is larger than a message may be");
+        let length =
+            u32::try_from(body.len() + rest.len()).expect("no frame is larger than a message may be");
         let mut bytes = [0; HEADER_SIZE];
         let mut at = &mut bytes[..];
         at.put_u32_le(length);

@@ -8,7 +8,11 @@ use ropewalk_membership::Departure;
 use ropewalk_names::{Rank, TraceEvent};
 use serde::{Deserialize, Serialize};
 
-use crate::verdict::{Attempt, Ending, Failure, Verdict};
+use crate::{
+    outcome::JobOutcome,
+    restart::Attempt,
+    verdict::{Ending, Failure},
+};
 
 /// Something that happened in a job, as the launcher's `next_event` tells it.
 ///
@@ -64,8 +68,8 @@ pub enum JobEvent {
         failed: Option<Rank>,
     },
     /// The job is over. The last event.
-    #[serde(serialize_with = "json::verdict")]
-    Finished(Verdict),
+    #[serde(serialize_with = "json::outcome")]
+    Finished(JobOutcome),
     /// The agent of a host has not come up for as long as agents may be silent later. It has more time to start, and is
     /// lost after that.
     HostLate {

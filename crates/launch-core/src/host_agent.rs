@@ -18,6 +18,7 @@ use ropewalk_names::{Address, Held, HoldId, Identity, Incarnation, Rank, RegionH
 use ropewalk_pmi as pmi;
 
 use crate::{
+    pmix::{FromHelper, ModexAsker, Namespace, ToHelper},
     protocol::{News, Report, Start, StartError},
     tree::NodeId,
 };
@@ -257,6 +258,53 @@ impl HostAgent {
         self.forward_pmi();
     }
 
+    /// There is a PMIx server on this host from now on, which is to serve this process group. Its ranks are started
+    /// when it has answered.
+    pub fn register_namespace(&mut self, namespace: Namespace) {
+        self.pmix.register(namespace);
+    }
+
+    /// The next that the PMIx server is to be told. Ask after each call, as for actions.
+    pub fn poll_helper(&mut self) -> Option<ToHelper> {
+        self.pmix.poll()
+    }
+
+    /// The PMIx server says something.
+    pub fn handle_helper(&mut self, message: FromHelper) {
+        if let Some(report) = self.pmix.handle(message, &mut self.pmi) {
+            let is_abort = matches!(report, Report::Aborted { .. });
+            if !(is_abort && std::mem::replace(&mut self.reported.abort, true)) {
+                self.report(report);
+            }
+        }
+        self.forward_pmi();
+        self.tell_whether_ranks_may_hang();
+    }
+
+    /// The PMIx server is gone. Returns a rank that was served by it, if there is one: it cannot go on.
+    pub fn handle_helper_lost(&mut self) -> Option<Rank> {
+        let was_serving = self.pmix.handle_lost();
+        (was_serving && !self.lives.is_ending && !self.lives.swept)
+            .then(|| self.lives.running.first().copied())
+            .flatten()
+    }
+
+    /// A rank of another host wants what one of this host has put.
+    pub fn handle_modex_wanted(&mut self, asker: ModexAsker, rank: Rank) {
+        let report = self.pmix.handle_modex_wanted(asker, rank);
+        self.actions.extend(report.map(Action::Report));
+    }
+
+    /// The data of a rank of another host has come.
+    pub fn handle_modex_found(&mut self, token: u64, data: Option<Vec<u8>>) {
+        self.pmix.handle_modex_found(token, data);
+    }
+
+    /// Returns true if a rank has said anything by PMI or PMIx.
+    pub fn has_spoken(&self, rank: Rank) -> bool {
+        self.pmi.has_spoken(self.groups.process(rank))
+    }
+
     /// A rank says something on its link. `memory` is the size of the memory that came with it, if there was
     /// some that nobody can change any more. Returns whether the memory is to be kept.
     pub fn handle_link(&mut self, rank: Rank, message: FromRank, memory: Option<u64>) -> bool {
@@ -379,8 +427,8 @@ impl HostAgent {
                     let id = id.0;
                     self.report(Report::AskNames { id, question });
                 }
-                pmi::Action::BridgedAnswer { token, answer } => self.handle_bridged_answer(token, answer),
-                pmi::Action::BridgedFenceEnded { token, end } => self.handle_bridged_fence(token, end),
+                pmi::Action::BridgedAnswer { token, answer } => self.pmix.handle_answer(token, answer),
+                pmi::Action::BridgedFenceEnded { token, end } => self.pmix.handle_fence(token, end),
                 pmi::Action::Close { connection } => {
                     self.actions.push_back(Action::ClosePmi(rank_of(connection)));
                 }

@@ -3,7 +3,7 @@
 //! A [`JobSpec`] becomes a [`Plan`](protocol::Plan), which all nodes of the job's tree are told. On each node a
 //! [`Relay`](relay::Relay) hands on what goes by, over a [`Link`](link::Link) to each neighbour. The
 //! [`Supervisor`](supervisor::Supervisor) decides over the job, a [`HostAgent`](host_agent::HostAgent) over a host,
-//! [`Restarts`](restart::Restarts) over another attempt, and the [`Verdict`] says how all of it ended.
+//! [`Restarts`](restart::Restarts) over another attempt, and the [`JobOutcome`] says how all of it ended.
 //!
 //! Inputs come in through `handle_*`, with the time as an argument; outputs leave through `poll_*`. The crate
 //! `ropewalk-launch` drives these machines.
@@ -27,6 +27,7 @@ mod lines;
 pub mod link;
 pub mod mpi;
 pub mod names;
+mod outcome;
 pub mod placement;
 pub mod plan;
 pub mod pmix;
@@ -46,6 +47,7 @@ pub use job::{
 };
 pub use lines::{OUTPUT_LINE_SIZE_MAX, WholeLines};
 pub use names::{NAME_SERVER_PORT, NameServerAccess, NameServerKey};
+pub use outcome::JobOutcome;
 pub use placement::{
     Binding, BindingSyntaxError, CacheKind, DealOrder, Part, Parts, Placement, PlacementError, RankMap,
     RankMapError, UserBinding,

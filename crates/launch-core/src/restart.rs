@@ -10,12 +10,13 @@
 //! To restore what a failed attempt saved, implement [`BetweenAttempts`] and start the job with the
 //! launcher's `start_with`. The hook is asked before each attempt, the first too: it is told what became of
 //! the attempt before ([`Attempt`]: who failed, when, after how long), may change the [`JobSpec`] of the
-//! coming one (its environment, its command, its hosts), and may refuse it with a reason that the verdict
+//! coming one (its environment, its command, its hosts), and may refuse it with a reason that the outcome
 //! then tells. It also says whether an attempt came to something: it reached a higher step than any before
 //! it, which ends a crash loop. How long an attempt lasted says nothing of that. A rank that fails again in
 //! the same way at the same step is [`Repeated`] in the verdict. The hook runs in the launcher's thread,
 //! while nothing of the job runs; output of earlier attempts and signals wait for it.
 
+mod attempt;
 mod repeated;
 
 use core::time::Duration;
@@ -26,10 +27,8 @@ use crate::{
     verdict::{Ending, FailureKind, Verdict},
 };
 
-pub use crate::{
-    job::RestartPolicy,
-    verdict::{Attempt, Repeated},
-};
+pub use crate::{job::RestartPolicy, verdict::Repeated};
+pub use attempt::Attempt;
 
 /// The variable in which ranks find the number of their attempt, from 1.
 pub const ATTEMPT_VARIABLE: &str = "ROPEWALK_ATTEMPT";
@@ -96,7 +95,7 @@ pub enum Next {
 }
 
 impl Restarts {
-    /// How many attempts are remembered for the verdict: the last ones.
+    /// How many attempts are remembered for the outcome: the last ones.
     pub(crate) const PAST_MAX: usize = 100;
 
     /// The state before the first attempt.
@@ -147,7 +146,7 @@ impl Restarts {
         Next::Again { pause }
     }
 
-    /// Keeps an attempt that was followed by another for the verdict.
+    /// Keeps an attempt that was followed by another for the outcome.
     pub fn remember(&mut self, attempt: Attempt, step: Option<u64>) {
         if self.past.len() == Self::PAST_MAX {
             self.past.pop_front();
@@ -165,7 +164,7 @@ impl Restarts {
         self.past.back().map(|(attempt, _)| attempt)
     }
 
-    /// The attempts before the one that the verdict is about.
+    /// The attempts before the last.
     pub fn into_past(self) -> Vec<Attempt> {
         self.past.into_iter().map(|(attempt, _)| attempt).collect()
     }

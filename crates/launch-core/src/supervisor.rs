@@ -22,7 +22,6 @@ mod stopped;
 use std::{ops::Not, time::Duration};
 
 use crate::{
-    event::JobEvent,
     injection::Injector,
     job::{Injection, OnFailure, OnStopped},
     protocol::{Down, Order, Plan},
@@ -47,7 +46,7 @@ const SIGTERM: i32 = 15;
 ///
 /// Tell it what happens with `handle_*`; after each call do what [`poll_action`](Self::poll_action) says until
 /// it says nothing, and call [`handle_timeout`](Self::handle_timeout) when
-/// [`deadline`](Self::deadline) has come. It is over when [`JobEvent::Finished`] came out.
+/// [`deadline`](Self::deadline) has come. It is over when [`Action::Finished`] came out.
 #[derive(Debug)]
 pub struct Supervisor {
     ground: Ground,
@@ -252,7 +251,7 @@ impl Supervisor {
             saved: self.notices.is_saved(),
             ..Verdict::new(self.ground.members.size())
         };
-        self.ground.tell(JobEvent::Finished(verdict));
+        self.ground.actions.push_back(Action::Finished(verdict));
     }
 }
 

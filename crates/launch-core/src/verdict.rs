@@ -1,16 +1,12 @@
 //! How a job ended, and who is to blame.
 
-mod attempt;
-
 use std::{fmt, time::Duration};
 
 use ropewalk_names::Rank;
 use ropewalk_pmi::Stage;
 use serde::{Deserialize, Serialize};
 
-pub use attempt::{Attempt, Repeated};
-
-/// How a job ended.
+/// How a job ended, or an attempt of a job that was started again.
 ///
 /// Displayed, it is nothing for a job that went well, and otherwise one line for each failure, without a line
 /// end after the last.
@@ -29,15 +25,20 @@ pub struct Verdict {
     pub respawned: Vec<Failure>,
     /// How many ranks were killed on purpose.
     pub injected: u32,
-    /// The attempts before the one that this is about, if the job was started again: the last hundred of them.
-    pub attempts: Vec<Attempt>,
     /// The job was told to end, or its time was over, and a checkpoint was committed for that: there is work
     /// left, and a new job can go on from there.
     pub saved: bool,
     /// The failure of earlier attempts that it repeats, if the job was started again.
     pub repeated: Option<Repeated>,
-    /// Why there was no further attempt, if one could have helped.
-    pub gave_up: Option<String>,
+}
+
+/// The same failure as in attempts before: a fault of the program or its input, as it seems, and not of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeated {
+    /// At which step.
+    pub step: u64,
+    /// How many attempts ended so, this one included.
+    pub times: u32,
 }
 
 /// Why a job was over.
@@ -158,18 +159,8 @@ impl Verdict {
             recovered: false,
             respawned: Vec::new(),
             injected: 0,
-            attempts: Vec::new(),
             saved: false,
             repeated: None,
-            gave_up: None,
-        }
-    }
-
-    /// The same verdict, after which there was no further attempt for this reason.
-    pub fn given_up(self, why: String) -> Self {
-        Self {
-            gave_up: Some(why),
-            ..self
         }
     }
 
@@ -199,7 +190,7 @@ impl Verdict {
         }
     }
 
-    /// Returns true if every rank did its work, if only in the last attempt.
+    /// Returns true if every rank did its work.
     pub fn is_success(&self) -> bool {
         self.ending == Ending::Completed && self.failures.is_empty()
     }
@@ -208,12 +199,6 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for attempt in &self.attempts {
-            for line in attempt.verdict.to_string().lines() {
-                write!(f, "{separator}attempt {}: {line}", attempt.number)?;
-                separator = "\n";
-            }
-        }
         for failure in self.respawned.iter().take(FAILURES_SHOWN_MAX) {
             write!(f, "{separator}{failure}; it was started again")?;
             separator = "\n";
@@ -291,12 +276,8 @@ impl fmt::Display for Verdict {
                 "{separator}the same rank failed in the same way at step {step} in {times} attempts: this looks \
                  deterministic, a fault of the program or its input rather than of the machine"
             )?;
-            separator = "\n";
         }
-        match &self.gave_up {
-            Some(why) => write!(f, "{separator}the job was not started again: {why}"),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -481,37 +462,6 @@ mod tests {
             ..Verdict::new(1)
         };
         assert_eq!(done.exit_code(), 0);
-    }
-
-    /// Attempts before the last are told, each with its culprit; only the last decides about the exit code.
-    #[test]
-    fn a_verdict_names_its_attempts() {
-        let failed = Verdict {
-            ending: Ending::Failed,
-            failures: vec![killed(3)],
-            ..Verdict::new(1)
-        };
-        let attempt = Attempt {
-            number: 1,
-            began: Duration::ZERO,
-            lasted: Duration::from_secs(2),
-            verdict: failed.clone(),
-        };
-        let mut verdict = Verdict {
-            attempts: vec![attempt],
-            ..Verdict::new(1)
-        };
-        let culprit = "rank 3 on host vm was killed by signal 9 (SIGKILL) 1.204 s after start, pid 4242";
-        assert_eq!(verdict.to_string(), format!("attempt 1: {culprit}"));
-        assert!(verdict.is_success() && verdict.exit_code() == 0);
-        verdict = Verdict {
-            gave_up: Some("that is enough".to_owned()),
-            attempts: verdict.attempts,
-            ..failed
-        };
-        let expected =
-            format!("attempt 1: {culprit}\n{culprit}\nthe job was not started again: that is enough");
-        assert_eq!((verdict.to_string(), verdict.exit_code()), (expected, 137));
     }
 
     /// A rank that was killed for having been stopped is told from others that were killed.

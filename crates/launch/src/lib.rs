@@ -12,8 +12,8 @@
 //! let program = Segment { ranks: 4, ..Segment::new("./ring") };
 //! let mut launcher = Launcher::start(JobSpec::new("/usr/bin/ropewalk", program))?;
 //! while let Some(event) = launcher.next_event(None)? {
-//!     if let JobEvent::Finished(verdict) = event {
-//!         println!("exit code {}", verdict.exit_code());
+//!     if let JobEvent::Finished(outcome) = event {
+//!         println!("exit code {}", outcome.exit_code());
 //!     }
 //! }
 //! # Ok::<(), ropewalk_launch::LaunchError>(())
@@ -24,7 +24,7 @@ mod driver;
 pub use driver::{LaunchError, Launcher, Layout, NameServer, agent_main, interface_addresses, is_own_host};
 pub use ropewalk_launch_core::{
     AgentStart, Binding, BindingSyntaxError, CacheKind, DealOrder, Ending, Failure, FailureKind, Inherited,
-    Injection, JobEnvironment, JobEvent, JobNetwork, JobSpec, MemoryShortage, NAME_SERVER_PORT,
+    Injection, JobEnvironment, JobEvent, JobNetwork, JobOutcome, JobSpec, MemoryShortage, NAME_SERVER_PORT,
     NameServerAccess, NameServerKey, OUTPUT_LINE_SIZE_MAX, OnFailure, OnStopped, OutputStream, Part, Parts,
     Placement, PlacementError, PmiOptions, RankMap, RankMapError, RankNetwork, Reactions, RespawnPolicy,
     Segment, Singleton, SpawnedAs, Stall, StallDetection, StartMethod, StdinSource, TimeLimits, UniverseSize,

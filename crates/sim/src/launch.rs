@@ -542,13 +542,9 @@ impl<'a> Job<'a> {
     }
 
     fn handle_job_event(&mut self, event: JobEvent) {
-        match event {
-            JobEvent::Finished(verdict) => self.outcome.verdict = Some(verdict),
-            JobEvent::Started { .. } => {
-                self.known += 1;
-                self.outcome.start.known = self.nodes[&NodeId::ROOT].free_at;
-            }
-            _ => {}
+        if let JobEvent::Started { .. } = event {
+            self.known += 1;
+            self.outcome.start.known = self.nodes[&NodeId::ROOT].free_at;
         }
     }
 }

@@ -354,8 +354,8 @@ impl<'a> Run<'a> {
             let next = self.due.iter().map(|(at, _)| *at).min().unwrap_or(self.deadline);
             let event = events.recv_timeout(next.min(self.deadline).saturating_duration_since(now));
             match event {
-                Ok(Event::Job(JobEvent::Finished(verdict))) => {
-                    self.seen.verdict = Some(verdict);
+                Ok(Event::Job(JobEvent::Finished(outcome))) => {
+                    self.seen.verdict = Some(outcome.verdict);
                     return Ok(self.seen.judge(self.trial.layout.ranks, self.trial.expected));
                 }
                 Ok(Event::Job(JobEvent::Output { rank, line, .. })) => {

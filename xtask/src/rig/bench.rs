@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use ropewalk_launch::{Ending, JobEvent, JobSpec, Launcher, Segment, hosts::parse_hosts};
+use ropewalk_launch::{Ending, JobEvent, JobOutcome, JobSpec, Launcher, Segment, hosts::parse_hosts};
 use serde_json::json;
 
 use super::{
@@ -327,7 +327,7 @@ fn job(network: &Network, options: &Options, mut spec: JobSpec) -> anyhow::Resul
             let left = deadline.saturating_duration_since(Instant::now());
             match launcher.next_event(Some(left))? {
                 Some(JobEvent::Output { line, .. }) => said.push_str(&String::from_utf8_lossy(&line)),
-                Some(JobEvent::Finished(verdict)) => match verdict.ending {
+                Some(JobEvent::Finished(JobOutcome { verdict, .. })) => match verdict.ending {
                     Ending::Completed if verdict.failures.is_empty() => return Ok(said),
                     _ => bail!("{verdict}\n{said}"),
                 },

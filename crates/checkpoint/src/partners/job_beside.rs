@@ -19,7 +19,7 @@ use ropewalk_checkpoint_core::{
     partner::{PartnerOrders, Ready, Said},
 };
 use ropewalk_launch::{
-    Ending, FailureKind, JobEvent, JobNetwork, JobSpec, LaunchError, Launcher, Layout, OnFailure,
+    Ending, FailureKind, JobEvent, JobNetwork, JobOutcome, JobSpec, LaunchError, Launcher, Layout, OnFailure,
     OutputStream, Placement, Segment, TimeLimits, Verdict,
     hosts::{HostError, HostSlots},
 };
@@ -65,8 +65,9 @@ use crate::{Decided, StoreOptions, Supervisor, SupervisorError, Variables};
 ///     };
 ///     let mut launcher = Launcher::start_with(spec, Saving { supervisor: supervisor.clone(), partners })?;
 ///     while let Some(event) = launcher.next_event(None)? {
-///         if let JobEvent::Finished(verdict) = event {
-///             let account = supervisor.finish(began.elapsed(), attempt_end(&verdict), journals.last_word())?;
+///         if let JobEvent::Finished(outcome) = event {
+///             let end = attempt_end(&outcome.verdict);
+///             let account = supervisor.finish(began.elapsed(), end, journals.last_word())?;
 ///             println!("{account:?}");
 ///         }
 ///     }
@@ -425,7 +426,7 @@ fn wait_until_ready(launcher: &mut Launcher, say: &Say) -> Result<Result<Ready, 
                 };
                 return Ok(Err(Trouble { host, why }));
             }
-            JobEvent::Finished(verdict) => match verdict.ending {
+            JobEvent::Finished(JobOutcome { verdict, .. }) => match verdict.ending {
                 Ending::AgentLost { host, how, .. } => return Ok(Err(Trouble { host, why: how })),
                 _ => return Err(PartnersError::Ended(Box::new(verdict))),
             },

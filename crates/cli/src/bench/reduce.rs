@@ -137,7 +137,7 @@ fn measure(
             }
             // If nobody reads the errors of ranks, the verdict says that they failed.
             JobEvent::Output { line, .. } => drop(io::stderr().write_all(&line)),
-            JobEvent::Finished(verdict) if !verdict.is_success() => bail!("not measured: {verdict}"),
+            JobEvent::Finished(outcome) if !outcome.is_success() => bail!("not measured: {outcome}"),
             _ => {}
         }
     }

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use indicatif::MultiProgress;
 use ropewalk_fabric::{Progress, TraceEvent};
-use ropewalk_launch::{JobEvent, JobSpec, Launcher, OnFailure, OutputStream, Segment};
+use ropewalk_launch::{JobEvent, JobOutcome, JobSpec, Launcher, OnFailure, OutputStream, Segment};
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 
@@ -203,7 +203,7 @@ impl Watcher for Seen {
             JobEvent::Output { rank, line, .. } => {
                 eprint!("[{rank}] {}", String::from_utf8_lossy(line));
             }
-            JobEvent::Finished(verdict) => {
+            JobEvent::Finished(JobOutcome { verdict, .. }) => {
                 let is_victim = |rank| self.deaths.iter().any(|death| death.rank == rank);
                 if verdict.failures.iter().any(|failure| !is_victim(failure.rank)) {
                     bail!("{verdict}");

@@ -50,7 +50,7 @@ impl<'a> Watch<'a> {
         let mut wait = Duration::ZERO;
         loop {
             match launcher.next_event(Some(wait))? {
-                Some(JobEvent::Finished(verdict)) => return Ok((self.told, verdict)),
+                Some(JobEvent::Finished(outcome)) => return Ok((self.told, outcome.verdict)),
                 Some(event) => {
                     self.handle(event, launcher)?;
                     wait = Duration::ZERO;

@@ -115,7 +115,7 @@ mod tests {
         };
         let mut record = Record::default();
         record.lives = lives;
-        record.verdict = Some((Duration::from_secs(1), verdict));
+        record.outcome = Some((Duration::from_secs(1), verdict.into()));
         Fate::of_all(&record)
     }
 

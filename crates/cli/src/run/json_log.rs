@@ -267,7 +267,7 @@ mod tests {
                 r#"{"event":"fence_ended","failed":null,"fence":"0-3","group":0,"members":4}"#.to_owned(),
             ),
             (
-                JobEvent::Finished(verdict),
+                JobEvent::Finished(verdict.into()),
                 format!(r#"{{"event":"finished","exit_code":4,"verdict":"{told}"}}"#),
             ),
             (

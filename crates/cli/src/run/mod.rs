@@ -33,7 +33,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk_fabric::JobKey;
-use ropewalk_launch::{JobEvent, JobSpec, Launcher, Verdict};
+use ropewalk_launch::{JobEvent, JobOutcome, JobSpec, Launcher, Verdict};
 use ropewalk_openfoam::{Case, Loading};
 
 use checkpoints::{Bookkeeper, CheckpointOptions, Checkpoints};
@@ -206,7 +206,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         narrator: Narrator::new(verbose, print_exit_codes),
         console: Console::new(prefix, files, shown_ranks),
     };
-    let verdict = loop {
+    let outcome = loop {
         let event = match launcher.next_event(Some(Duration::ZERO))? {
             Some(event) => Some(event),
             None => {
@@ -234,23 +234,23 @@ fn watch(request: Request) -> anyhow::Result<u8> {
             bail!("the launcher stopped without a verdict");
         };
         watchers.handle(&event, &launcher)?;
-        if let JobEvent::Finished(verdict) = event {
-            break verdict;
+        if let JobEvent::Finished(outcome) = event {
+            break outcome;
         }
     };
-    let code = finish(watchers.console, &verdict);
+    let code = finish(watchers.console, &outcome);
     if let Some(upload) = upload.take() {
         upload.finish();
     }
     let mut section = String::new();
     if let Some((bookkeeper, options)) = bookkeeper.zip(checkpoints.as_ref()) {
-        match sum_up(&bookkeeper, options, began.elapsed(), &verdict, log_json) {
+        match sum_up(&bookkeeper, options, began.elapsed(), &outcome.verdict, log_json) {
             Ok(drawn) => section = drawn,
             Err(error) => say(&format!("{error:#}")),
         }
     }
     if let Some(case) = case {
-        let purged = match verdict.exit_code() {
+        let purged = match outcome.exit_code() {
             0 => case.purge().map(drop),
             _ => Ok(()),
         };
@@ -339,7 +339,7 @@ fn sum_up(
     Ok(summary.section())
 }
 
-fn finish(console: Console, verdict: &Verdict) -> anyhow::Result<u8> {
+fn finish(console: Console, outcome: &JobOutcome) -> anyhow::Result<u8> {
     progress::erase();
     match console.finish() {
         Ok(()) => {}
@@ -347,17 +347,17 @@ fn finish(console: Console, verdict: &Verdict) -> anyhow::Result<u8> {
         Err(error) => return Err(error).context("cannot write the output of the ranks"),
     }
     // What became of attempts before the last was told when it happened.
-    let last = Verdict {
+    let last = JobOutcome {
         attempts: Vec::new(),
-        ..verdict.clone()
+        ..outcome.clone()
     };
     for line in last.to_string().lines() {
         say(line);
     }
-    if let Some(before) = verdict.attempts.last().filter(|_| verdict.is_success()) {
+    if let Some(before) = outcome.attempts.last().filter(|_| outcome.is_success()) {
         say(&format!("the job was done in attempt {}", before.number + 1));
     }
-    Ok(u8::try_from(verdict.exit_code()).unwrap_or(u8::MAX))
+    Ok(u8::try_from(outcome.exit_code()).unwrap_or(u8::MAX))
 }
 
 /// Tells the user, if that is possible: the exit code must come out even if standard error cannot be written.

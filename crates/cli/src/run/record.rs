@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ropewalk_launch::{JobEvent, OutputStream, Verdict, restart::Attempt};
+use ropewalk_launch::{JobEvent, JobOutcome, OutputStream, Verdict, restart::Attempt};
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 
@@ -22,7 +22,7 @@ pub(super) struct Record {
     pub(super) notice_count: u64,
     /// When the whole job was started again, and the attempt that failed before.
     pub(super) restarts: Vec<(Duration, Attempt)>,
-    pub(super) verdict: Option<(Duration, Verdict)>,
+    pub(super) outcome: Option<(Duration, JobOutcome)>,
     /// How saving goes, if it is seen to.
     pub(super) saving: Option<Saving>,
 }
@@ -105,7 +105,7 @@ impl Record {
                 members,
                 failed,
             } => self.fences.end(now, *group, fence, *members, *failed),
-            JobEvent::Finished(verdict) => self.verdict = Some((now, verdict.clone())),
+            JobEvent::Finished(outcome) => self.outcome = Some((now, outcome.clone())),
             JobEvent::Notice { rank, text } => {
                 self.notice_count += 1;
                 if self.notices.len() < Self::NOTICES_MAX {
@@ -176,7 +176,7 @@ impl Record {
     pub(super) fn verdict_of(&self, attempt: usize) -> Option<&Verdict> {
         match self.restarts.get(attempt) {
             Some((_, failed)) => Some(&failed.verdict),
-            None => self.verdict.as_ref().map(|(_, verdict)| verdict),
+            None => self.outcome.as_ref().map(|(_, outcome)| &outcome.verdict),
         }
     }
 

@@ -17,8 +17,8 @@ use super::{
 pub(super) fn report(record: &Record, command: &str, section: &str) -> String {
     let ranks: BTreeSet<Rank> = record.lives.iter().map(|life| life.rank).collect();
     let hosts: BTreeSet<&str> = record.lives.iter().map(|life| &*life.host).collect();
-    let (end, exit_code, verdict) = match &record.verdict {
-        Some((end, verdict)) => (*end, Some(verdict.exit_code()), verdict.to_string()),
+    let (end, exit_code, verdict) = match &record.outcome {
+        Some((end, outcome)) => (*end, Some(outcome.exit_code()), outcome.to_string()),
         None => (Duration::ZERO, None, String::new()),
     };
     let class = if exit_code == Some(0) { "well" } else { "culprit" };

@@ -278,7 +278,15 @@ impl Endpoint {
     ) -> Result<(), SubmitError> {
         let data = Some(data);
         let kind = MessageKind::Unexpected;
-        self.send(peer, OutgoingMessage { kind, tag, body, data })
+        self.send(
+            peer,
+            OutgoingMessage {
+                kind,
+                tag,
+                body,
+                data,
+            },
+        )
     }
 
     /// Sends a message that `peer` posted a [`receive_expected`](Self::receive_expected) for; without one it
@@ -506,7 +514,15 @@ impl Endpoint {
         body: &Body,
     ) -> Result<(), SubmitError> {
         let data = None;
-        self.send(peer, OutgoingMessage { kind, tag, body, data })
+        self.send(
+            peer,
+            OutgoingMessage {
+                kind,
+                tag,
+                body,
+                data,
+            },
+        )
     }
 
     fn send(&mut self, peer: PeerId, message: OutgoingMessage<'_>) -> Result<(), SubmitError> {

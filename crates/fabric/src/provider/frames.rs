@@ -112,7 +112,12 @@ impl Frames {
 
     /// Queues a message.
     pub fn send(&mut self, message: OutgoingMessage<'_>) {
-        let OutgoingMessage { kind, tag, body, data } = message;
+        let OutgoingMessage {
+            kind,
+            tag,
+            body,
+            data,
+        } = message;
         let header = Header::new(Kind::from_message(kind), tag);
         self.outbox.push_message(header, body, data);
     }

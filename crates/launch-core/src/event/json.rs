@@ -6,7 +6,7 @@ use ropewalk_membership::Departure;
 use ropewalk_names::Rank;
 use serde::{Serialize, Serializer};
 
-use crate::verdict::{Attempt, Failure, Verdict};
+use crate::{outcome::JobOutcome, restart::Attempt, verdict::Failure};
 
 pub(super) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     time.as_secs_f64().serialize(serializer)
@@ -47,8 +47,12 @@ pub(super) fn failure<S: Serializer>(failure: &Failure, serializer: S) -> Result
     fields.serialize(serializer)
 }
 
-pub(super) fn verdict<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
-    Outcome::of(verdict).serialize(serializer)
+pub(super) fn outcome<S: Serializer>(outcome: &JobOutcome, serializer: S) -> Result<S::Ok, S::Error> {
+    let end = End {
+        exit_code: outcome.exit_code(),
+        verdict: outcome.to_string(),
+    };
+    end.serialize(serializer)
 }
 
 pub(super) fn attempt<S: Serializer>(attempt: &Attempt, serializer: S) -> Result<S::Ok, S::Error> {
@@ -57,27 +61,21 @@ pub(super) fn attempt<S: Serializer>(attempt: &Attempt, serializer: S) -> Result
         attempt: u32,
         after_s: f64,
         #[serde(flatten)]
-        outcome: Outcome,
+        end: End,
     }
     let fields = Fields {
         attempt: attempt.number,
         after_s: attempt.lasted.as_secs_f64(),
-        outcome: Outcome::of(&attempt.verdict),
+        end: End {
+            exit_code: attempt.verdict.exit_code(),
+            verdict: attempt.verdict.to_string(),
+        },
     };
     fields.serialize(serializer)
 }
 
 #[derive(Serialize)]
-struct Outcome {
+struct End {
     exit_code: i32,
     verdict: String,
-}
-
-impl Outcome {
-    fn of(verdict: &Verdict) -> Self {
-        Self {
-            exit_code: verdict.exit_code(),
-            verdict: verdict.to_string(),
-        }
-    }
 }

@@ -44,7 +44,7 @@ impl HostAgent {
         self.pmi
             .handle_departure(process, unfinished || !cause.is_success());
         if unfinished || !cause.is_success() {
-            self.tell_helper_of_departure(rank);
+            self.pmix.handle_departure(rank);
         }
         self.forward_pmi();
         self.lives.running.remove(&rank);

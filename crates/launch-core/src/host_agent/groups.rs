@@ -84,7 +84,7 @@ impl HostAgent {
         if let Some(first) = self.groups.first_of(pmi::GroupId(id)) {
             self.groups.0.remove(&first);
             self.pmi.remove_group(pmi::GroupId(id));
-            self.forget_namespace(pmi::GroupId(id));
+            self.pmix.forget(pmi::GroupId(id));
         }
     }
 

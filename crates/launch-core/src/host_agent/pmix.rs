@@ -6,7 +6,6 @@ use bstr::BString;
 use ropewalk_names::Rank;
 use ropewalk_pmi as pmi;
 
-use super::HostAgent;
 use crate::{
     pmix::{FenceEnd, FromHelper, ModexAsker, Namespace, PARENT_KEY, Process, ToHelper, Wish},
     protocol::Report,
@@ -42,127 +41,133 @@ struct Known {
     size: u32,
 }
 
-impl Pmix {
-    /// Ranks are not to be started before it can say what belongs into their environment.
-    pub(super) fn holds_back(&self) -> bool {
-        self.state == State::Serving && self.registering > 0
-    }
-}
-
 /// Names of PMIx are not those of PMI: what is published under them has another form.
 const NAME_PREFIX: &str = "pmix:";
 /// The word of fences that PMI does not use.
 const FENCE_TAG: &str = "pmix";
 
-impl HostAgent {
-    /// There is a PMIx server on this host from now on, which is to serve this process group. Its ranks are started
-    /// when it has answered.
-    pub fn register_namespace(&mut self, namespace: Namespace) {
-        self.pmix.state = State::Serving;
-        self.pmix.registering += 1;
+impl Pmix {
+    /// There is a PMIx server from now on, which is to serve this process group.
+    pub(super) fn register(&mut self, namespace: Namespace) {
+        self.state = State::Serving;
+        self.registering += 1;
         let known = Known {
             group: pmi::GroupId(namespace.group),
             first: Rank(namespace.offset),
             size: namespace.size,
         };
-        self.pmix.namespaces.insert(namespace.name.clone(), known);
-        self.tell_helper(ToHelper::Register(Box::new(namespace)));
+        self.namespaces.insert(namespace.name.clone(), known);
+        self.tell(ToHelper::Register(Box::new(namespace)));
     }
 
-    /// The next that the PMIx server is to be told. Ask after each call, as for actions.
-    pub fn poll_helper(&mut self) -> Option<ToHelper> {
-        self.pmix.messages.pop_front()
+    /// Ranks are not to be started before the server can say what belongs into their environment.
+    pub(super) fn holds_back(&self) -> bool {
+        self.state == State::Serving && self.registering > 0
     }
 
-    /// The PMIx server says something.
-    pub fn handle_helper(&mut self, message: FromHelper) {
+    /// The next that the server is to be told.
+    pub(super) fn poll(&mut self) -> Option<ToHelper> {
+        self.messages.pop_front()
+    }
+
+    /// The server says something, which the host's PMI server may have to know. Returns what the launcher is to hear.
+    pub(super) fn handle(&mut self, message: FromHelper, pmi: &mut pmi::Server) -> Option<Report> {
         match message {
             FromHelper::Ready { .. } => {}
             // Nobody is served by it: the driver says if that is to be told.
-            FromHelper::Failed { .. } => self.pmix = Pmix::default(),
-            FromHelper::Registered { .. } => {
-                self.pmix.registering = self.pmix.registering.saturating_sub(1);
-            }
+            FromHelper::Failed { .. } => *self = Self::default(),
+            FromHelper::Registered { .. } => self.registering = self.registering.saturating_sub(1),
             FromHelper::Connected(process) => {
                 if let Some(process) = self.pmi_process(&process) {
-                    self.pmi.begin_bridged(process);
+                    pmi.begin_bridged(process);
                 }
             }
             FromHelper::Finalized(process) => {
                 if let Some(process) = self.pmi_process(&process) {
-                    self.pmi.finalize_bridged(process);
+                    pmi.finalize_bridged(process);
                 }
             }
             FromHelper::Aborted {
                 process,
                 exit_code,
                 message,
-            } => self.handle_pmix_abort(&process, exit_code, message),
+            } => {
+                return Some(Report::Aborted {
+                    rank: self.job_rank_of(&process)?,
+                    exit_code,
+                    message,
+                });
+            }
             FromHelper::Fence {
                 token,
                 members,
                 tag,
                 data,
-            } => self.enter_pmix_fence(token, &members, &tag, &data),
-            FromHelper::Ask { token, from, wish } => self.handle_wish(token, &from, wish),
-            FromHelper::Modex { token, process } => match self.job_rank_of(&process) {
-                Some(rank) => self.report(Report::ModexWanted { token, rank }),
-                None => self.tell_helper(ToHelper::ModexAnswered { token, data: None }),
+            } => match self.fence(&members, &tag) {
+                Some((group, fence)) => pmi.enter_bridged(pmi::BridgeToken(token), group, fence, &data),
+                None => {
+                    let end = FenceEnd::Unknown;
+                    self.tell(ToHelper::FenceEnded { token, end });
+                }
             },
-            FromHelper::ModexFound { asker, data } => self.report(Report::ModexFound { asker, data }),
+            FromHelper::Ask { token, from, wish } => match self.pmi_process(&from) {
+                Some(from) => pmi.ask_bridged(pmi::BridgeToken(token), question(from, wish)),
+                None => {
+                    let answer = pmi::Answer::Lost;
+                    self.tell(ToHelper::Answered { token, answer });
+                }
+            },
+            FromHelper::Modex { token, process } => match self.job_rank_of(&process) {
+                Some(rank) => return Some(Report::ModexWanted { token, rank }),
+                None => self.tell(ToHelper::ModexAnswered { token, data: None }),
+            },
+            FromHelper::ModexFound { asker, data } => return Some(Report::ModexFound { asker, data }),
         }
-        self.forward_pmi();
-        self.tell_whether_ranks_may_hang();
+        None
     }
 
-    /// The PMIx server is gone. Returns a rank that was served by it, if there is one: it cannot go on.
-    pub fn handle_helper_lost(&mut self) -> Option<Rank> {
-        let was_serving = self.pmix.state == State::Serving;
-        self.pmix.state = State::Lost;
-        self.pmix.registering = 0;
-        (was_serving && !self.lives.is_ending && !self.lives.swept)
-            .then(|| self.lives.running.first().copied())
-            .flatten()
+    /// The server is gone. Returns true if it served ranks.
+    pub(super) fn handle_lost(&mut self) -> bool {
+        let was_serving = self.state == State::Serving;
+        self.state = State::Lost;
+        self.registering = 0;
+        was_serving
     }
 
-    /// Returns true if a rank has said anything by PMI or PMIx.
-    pub fn has_spoken(&self, rank: Rank) -> bool {
-        self.pmi.has_spoken(self.groups.process(rank))
-    }
-
-    /// A rank of another host wants what one of this host has put.
-    pub fn handle_modex_wanted(&mut self, asker: ModexAsker, rank: Rank) {
-        let process = self.pmix_process(rank);
-        match process {
-            Some(process) if self.pmix.state == State::Serving => {
-                self.tell_helper(ToHelper::ModexWanted { asker, process });
+    /// A rank of another host wants what one of this host has put. Returns the answer if there is nobody to ask.
+    pub(super) fn handle_modex_wanted(&mut self, asker: ModexAsker, rank: Rank) -> Option<Report> {
+        match self.process(rank) {
+            Some(process) if self.state == State::Serving => {
+                self.tell(ToHelper::ModexWanted { asker, process });
+                None
             }
-            _ => self.report(Report::ModexFound { asker, data: None }),
+            _ => Some(Report::ModexFound { asker, data: None }),
         }
     }
 
     /// The data of a rank of another host has come.
-    pub fn handle_modex_found(&mut self, token: u64, data: Option<Vec<u8>>) {
-        self.tell_helper(ToHelper::ModexAnswered { token, data });
+    pub(super) fn handle_modex_found(&mut self, token: u64, data: Option<Vec<u8>>) {
+        self.tell(ToHelper::ModexAnswered { token, data });
     }
 
     /// Nothing is left of a process group anywhere.
-    pub(super) fn forget_namespace(&mut self, id: pmi::GroupId) {
-        let known = self.pmix.namespaces.iter().find(|(_, known)| known.group == id);
+    pub(super) fn forget(&mut self, id: pmi::GroupId) {
+        let known = self.namespaces.iter().find(|(_, known)| known.group == id);
         if let Some(name) = known.map(|(name, _)| name.clone()) {
-            self.pmix.namespaces.remove(&name);
-            self.tell_helper(ToHelper::Forget(name));
+            self.namespaces.remove(&name);
+            self.tell(ToHelper::Forget(name));
         }
     }
 
     /// A rank failed: those that asked for it hear of it.
-    pub(super) fn tell_helper_of_departure(&mut self, rank: Rank) {
-        if let Some(process) = self.pmix_process(rank) {
-            self.tell_helper(ToHelper::Departed(process));
+    pub(super) fn handle_departure(&mut self, rank: Rank) {
+        if let Some(process) = self.process(rank) {
+            self.tell(ToHelper::Departed(process));
         }
     }
 
-    pub(super) fn handle_bridged_fence(&mut self, token: pmi::BridgeToken, end: pmi::BridgedFence) {
+    /// A fence is over that ranks entered through the server.
+    pub(super) fn handle_fence(&mut self, token: pmi::BridgeToken, end: pmi::BridgedFence) {
         let end = match end {
             pmi::BridgedFence::Complete(data) => FenceEnd::Complete(data),
             pmi::BridgedFence::Gone(_) => FenceEnd::Gone,
@@ -170,96 +175,43 @@ impl HostAgent {
             pmi::BridgedFence::TooLarge => FenceEnd::TooLarge,
         };
         let token = token.0;
-        self.tell_helper(ToHelper::FenceEnded { token, end });
+        self.tell(ToHelper::FenceEnded { token, end });
     }
 
-    pub(super) fn handle_bridged_answer(&mut self, token: pmi::BridgeToken, answer: pmi::Answer) {
+    /// The root has answered a question that the server had asked.
+    pub(super) fn handle_answer(&mut self, token: pmi::BridgeToken, answer: pmi::Answer) {
         let token = token.0;
-        self.tell_helper(ToHelper::Answered { token, answer });
+        self.tell(ToHelper::Answered { token, answer });
     }
 
-    fn handle_pmix_abort(&mut self, process: &Process, exit_code: i32, message: String) {
-        let Some(rank) = self.job_rank_of(process) else {
-            return;
-        };
-        if !std::mem::replace(&mut self.reported.abort, true) {
-            self.report(Report::Aborted {
-                rank,
-                exit_code,
-                message,
-            });
+    fn tell(&mut self, message: ToHelper) {
+        if self.state == State::Serving {
+            self.messages.push_back(message);
         }
-    }
-
-    fn enter_pmix_fence(&mut self, token: u64, members: &[Process], tag: &str, data: &[u8]) {
-        match self.pmix.fence(members, tag) {
-            Some((group, fence)) => {
-                self.pmi
-                    .enter_bridged(pmi::BridgeToken(token), group, fence, data);
-            }
-            None => {
-                let end = FenceEnd::Unknown;
-                self.tell_helper(ToHelper::FenceEnded { token, end });
-            }
-        }
-    }
-
-    fn handle_wish(&mut self, token: u64, from: &Process, wish: Wish) {
-        let Some(from) = self.pmi_process(from) else {
-            let answer = pmi::Answer::Lost;
-            return self.tell_helper(ToHelper::Answered { token, answer });
-        };
-        let service = |name: String| BString::from(format!("{NAME_PREFIX}{name}"));
-        let question = match wish {
-            Wish::Lookup { name } => pmi::Question::Lookup {
-                service: service(name),
-            },
-            Wish::Publish { name, value } => pmi::Question::Publish {
-                service: service(name),
-                port: value.into(),
-            },
-            Wish::Spawn(mut spawn) => {
-                let parent = (PARENT_KEY.into(), from.rank.to_string().into());
-                spawn.preput.push(parent);
-                pmi::Question::Spawn { from, spawn }
-            }
-            Wish::Unpublish { name } => pmi::Question::Unpublish {
-                service: service(name),
-            },
-        };
-        self.pmi.ask_bridged(pmi::BridgeToken(token), question);
     }
 
     fn pmi_process(&self, process: &Process) -> Option<pmi::Process> {
-        let known = self.pmix.namespaces.get(&process.namespace)?;
+        let known = self.namespaces.get(&process.namespace)?;
         let rank = process.rank.filter(|rank| *rank < known.size)?;
         let group = known.group;
         Some(pmi::Process { group, rank })
     }
 
     fn job_rank_of(&self, process: &Process) -> Option<Rank> {
-        let known = self.pmix.namespaces.get(&process.namespace)?;
+        let known = self.namespaces.get(&process.namespace)?;
         let rank = process.rank.filter(|rank| *rank < known.size)?;
         Some(Rank(known.first.0 + rank))
     }
 
-    fn pmix_process(&self, rank: Rank) -> Option<Process> {
+    fn process(&self, rank: Rank) -> Option<Process> {
         let has = |known: &Known| (known.first.0..known.first.0 + known.size).contains(&rank.0);
-        let (name, known) = self.pmix.namespaces.iter().find(|(_, known)| has(known))?;
+        let (name, known) = self.namespaces.iter().find(|(_, known)| has(known))?;
         Some(Process {
             namespace: name.clone(),
             rank: Some(rank.0 - known.first.0),
         })
     }
 
-    fn tell_helper(&mut self, message: ToHelper) {
-        if self.pmix.state == State::Serving {
-            self.pmix.messages.push_back(message);
-        }
-    }
-}
-
-impl Pmix {
     /// Which fence of which group has these members; `None` if they are of several groups.
     fn fence(&self, members: &[Process], tag: &str) -> Option<(pmi::GroupId, pmi::FenceId)> {
         let first = members.first()?;
@@ -279,6 +231,28 @@ impl Pmix {
         };
         let tag = format!("{FENCE_TAG}{tag}").into();
         Some((known.group, pmi::FenceId { scope, tag }))
+    }
+}
+
+/// The question for the root by which a process gets its wish.
+fn question(from: pmi::Process, wish: Wish) -> pmi::Question {
+    let service = |name: String| BString::from(format!("{NAME_PREFIX}{name}"));
+    match wish {
+        Wish::Lookup { name } => pmi::Question::Lookup {
+            service: service(name),
+        },
+        Wish::Publish { name, value } => pmi::Question::Publish {
+            service: service(name),
+            port: value.into(),
+        },
+        Wish::Spawn(mut spawn) => {
+            let parent = (PARENT_KEY.into(), from.rank.to_string().into());
+            spawn.preput.push(parent);
+            pmi::Question::Spawn { from, spawn }
+        }
+        Wish::Unpublish { name } => pmi::Question::Unpublish {
+            service: service(name),
+        },
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use ropewalk_names::Rank;
 
-use crate::verdict::{Attempt, Ending, FailureKind, Repeated, Verdict};
+use super::Attempt;
+use crate::verdict::{Ending, FailureKind, Repeated, Verdict};
 
 /// How a rank failed, if a program can do that to itself again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use ropewalk_pmi as pmi;
 
 use super::{groups::Asker, names::NameAsker};
-use crate::{event::JobEvent, protocol::Down, tree::NodeId};
+use crate::{event::JobEvent, protocol::Down, tree::NodeId, verdict::Verdict};
 
 /// An action that has to be done for a [`Supervisor`](super::Supervisor).
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub enum Action {
     AskNames(NameAsker, pmi::Question),
     /// Tell whoever watches the job.
     Event(JobEvent),
+    /// The job is over. The last action.
+    Finished(Verdict),
     /// Read the host files that a spawn names, and say
     /// [what they hold](super::Supervisor::handle_host_files).
     ReadHostFiles(WantedSpawn),

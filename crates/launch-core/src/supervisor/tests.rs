@@ -8,6 +8,7 @@ use ropewalk_pmi as pmi;
 
 use super::{groups::Asker, *};
 use crate::{
+    event::JobEvent,
     hosts::parse_hosts,
     job::{JobSpec, Segment},
     plan::{self, Surroundings},
@@ -94,7 +95,7 @@ pub(super) fn signals(supervisor: &mut Supervisor) -> Vec<i32> {
 pub(super) fn verdict(supervisor: &mut Supervisor) -> Verdict {
     std::iter::from_fn(|| supervisor.poll_action())
         .find_map(|action| match action {
-            Action::Event(JobEvent::Finished(verdict)) => Some(verdict),
+            Action::Finished(verdict) => Some(verdict),
             _ => None,
         })
         .unwrap()
@@ -160,7 +161,7 @@ fn insistence_is_heard_at_once() {
         assert_eq!(signals(&mut supervisor), [], "they are killed once");
         supervisor.despair();
         let actions: Vec<_> = std::iter::from_fn(|| supervisor.poll_action()).collect();
-        let [Action::AbandonAgents, Action::Event(JobEvent::Finished(verdict))] = &actions[..] else {
+        let [Action::AbandonAgents, Action::Finished(verdict)] = &actions[..] else {
             panic!("{actions:?}");
         };
         assert_eq!(verdict.exit_code(), code);

@@ -295,8 +295,8 @@ impl AttemptRun {
                         branch.abandon_all();
                     }
                     Action::AskNames(asker, question) => self.names.ask(asker, question),
-                    Action::Event(JobEvent::Finished(verdict)) => self.verdict = Some(verdict),
                     Action::Event(event) => self.deliver(event),
+                    Action::Finished(verdict) => self.verdict = Some(verdict),
                     Action::Send(down) => {
                         self.note_group(&down);
                         branch.send(down);

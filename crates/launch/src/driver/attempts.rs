@@ -8,7 +8,7 @@ use std::{
 
 use ropewalk_fabric::{AgentLink, Endpoint, JobKey};
 use ropewalk_launch_core::{
-    Ending, JobEvent, JobSpec, OnFailure, StdinSource, UniverseSize, Verdict,
+    Ending, JobEvent, JobOutcome, JobSpec, OnFailure, StdinSource, UniverseSize, Verdict,
     plan::{self, Surroundings},
     protocol::{BOOTSTRAP_SIZE_MAX, Plan},
     restart::{ATTEMPT_VARIABLE, Attempt, BetweenAttempts, Next, Restarts},
@@ -186,7 +186,7 @@ impl Attempts {
         };
         let mut prepared = first;
         let mut number = 1;
-        let verdict = loop {
+        let (verdict, gave_up) = loop {
             let ranks = prepared.plan.size;
             let began = self.began.elapsed();
             let Some(mut verdict) = self.run_one(number, prepared, &mut surface).await? else {
@@ -211,14 +211,13 @@ impl Attempts {
             let pause = match (next, surface.interrupted) {
                 // The signal came while the attempt was being ended for another reason.
                 (Next::Again { .. }, Some(signal)) => {
-                    break Verdict {
-                        ending: Ending::Interrupted(signal),
-                        ..attempt.verdict
-                    };
+                    let ending = Ending::Interrupted(signal);
+                    let verdict = attempt.verdict;
+                    break (Verdict { ending, ..verdict }, None);
                 }
                 (Next::Again { pause }, None) => pause,
-                (Next::Over, _) => break attempt.verdict,
-                (Next::GiveUp(why), _) => break attempt.verdict.given_up(why),
+                (Next::Over, _) => break (attempt.verdict, None),
+                (Next::GiveUp(why), _) => break (attempt.verdict, Some(why)),
             };
             if let Some(restarts) = &mut self.restarts {
                 restarts.remember(attempt.clone(), step);
@@ -229,10 +228,9 @@ impl Attempts {
                 Pause::Over => {}
                 Pause::Dropped => return Ok(()),
                 Pause::Interrupted(signal) => {
-                    break Verdict {
-                        ending: Ending::Interrupted(signal),
-                        ..Verdict::new(ranks)
-                    };
+                    let ending = Ending::Interrupted(signal);
+                    let verdict = Verdict::new(ranks);
+                    break (Verdict { ending, ..verdict }, None);
                 }
             }
             if let Some(limit) = self
@@ -241,10 +239,9 @@ impl Attempts {
                 .timeout
                 .filter(|&limit| limit <= self.used())
             {
-                break Verdict {
-                    ending: Ending::TimedOut(limit),
-                    ..Verdict::new(ranks)
-                };
+                let ending = Ending::TimedOut(limit);
+                let verdict = Verdict::new(ranks);
+                break (Verdict { ending, ..verdict }, None);
             }
             number += 1;
             prepared = match self.prepare(number) {
@@ -252,7 +249,7 @@ impl Attempts {
                 Err(LaunchError::Refused { source }) => {
                     // It was remembered as one that another follows.
                     let last = self.forget_last().unwrap_or(attempt.verdict);
-                    break last.given_up(with_causes(&*source));
+                    break (last, Some(with_causes(&*source)));
                 }
                 Err(error) => return Err(error),
             };
@@ -263,7 +260,11 @@ impl Attempts {
         let urgent = surface.is_urgent.then(|| verdict.exit_code());
         let attempts = self.restarts.take();
         let attempts = attempts.map_or_else(Vec::new, Restarts::into_past);
-        self.tell(JobEvent::Finished(Verdict { attempts, ..verdict }));
+        self.tell(JobEvent::Finished(JobOutcome {
+            verdict,
+            attempts,
+            gave_up,
+        }));
         if surface.signals.is_some() {
             // Whoever takes the events may be stuck in writing what came before the last.
             tokio::select! {

@@ -41,7 +41,7 @@ use super::{
 /// while let Some(event) = launcher.next_event(None)? {
 ///     match event {
 ///         JobEvent::Output { rank, line, .. } => print!("{rank}: {}", String::from_utf8_lossy(&line)),
-///         JobEvent::Finished(verdict) => println!("exit code {}", verdict.exit_code()),
+///         JobEvent::Finished(outcome) => println!("exit code {}", outcome.exit_code()),
 ///         _ => {}
 ///     }
 /// }

@@ -37,8 +37,8 @@ const PIECE_SIZE_MAX: usize = 512 << 10;
 impl Server {
     /// A process here has begun to speak through a bridge. Its own connection, if it has one, counts no more.
     pub fn begin_bridged(&mut self, process: Process) {
-        if let Some(connection) = self.by_process.get(&process).copied() {
-            self.forget(connection);
+        if let Some(connection) = self.connections.of(process) {
+            self.connections.forget(connection);
         }
         self.come_back(process);
         self.set_phase(process, Phase::Initialized);
@@ -88,7 +88,7 @@ impl Server {
     }
 
     pub(super) fn answer_bridge(&mut self, token: BridgeToken, answer: Answer) {
-        self.actions.push_back(Action::BridgedAnswer { token, answer });
+        self.outbox.push(Action::BridgedAnswer { token, answer });
     }
 
     /// A fence is over: who waited in it through a bridge gets the data of all.
@@ -115,7 +115,7 @@ impl Server {
     }
 
     fn end_bridged(&mut self, token: BridgeToken, end: BridgedFence) {
-        self.actions.push_back(Action::BridgedFenceEnded { token, end });
+        self.outbox.push(Action::BridgedFenceEnded { token, end });
     }
 
     /// Returns true if any process of a group here has said anything, by PMI or through a bridge.

@@ -1,12 +1,14 @@
 //! The state of a process group that one agent keeps.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use bstr::BString;
 
 use super::{
     ChildId, GroupId, KeyValuePairs,
+    connections::Connections,
     fences::{Above, Fences, Membership},
+    node_attributes::NodeAttributes,
     waiter::{FenceWaiter, Waiter},
 };
 use crate::{
@@ -92,8 +94,7 @@ pub(super) struct Group {
     pub(super) data: BTreeMap<BString, BString>,
     pub(super) fences: Fences<FenceWaiter>,
     pub(super) phases: BTreeMap<u32, Phase>,
-    pub(super) node_attributes: KeyValueSpace,
-    pub(super) node_waiters: BTreeMap<BString, VecDeque<Waiter>>,
+    pub(super) node_attributes: NodeAttributes,
     subtree: RankSet,
     absent: RankSet,
     dead: RankSet,
@@ -123,8 +124,7 @@ impl Group {
             data: BTreeMap::new(),
             fences: Fences::default(),
             phases: BTreeMap::new(),
-            node_attributes: KeyValueSpace::new(KEY_SIZE_MAX),
-            node_waiters: BTreeMap::new(),
+            node_attributes: NodeAttributes::new(),
             subtree,
             absent: RankSet::default(),
             dead: RankSet::default(),
@@ -155,15 +155,24 @@ impl Group {
         self.options.local.contains(rank)
     }
 
-    /// The ranks here that are not gone.
-    pub(super) fn present_locals(&self) -> impl Iterator<Item = u32> {
-        let local = self.options.local.iter();
-        local.filter(|rank| !self.absent.contains(*rank))
+    /// How far a process got.
+    pub(super) fn phase(&self, rank: u32) -> Phase {
+        self.phases.get(&rank).copied().unwrap_or_default()
     }
 
-    /// Returns true if a rank here is gone.
-    pub(super) fn has_lost_locals(&self) -> bool {
-        !self.absent.intersection(&self.options.local).is_empty()
+    /// Those who wait for a node attribute that nobody is left to put: all other processes of the group here are
+    /// gone, or wait themselves.
+    pub(super) fn take_stuck_waiters(&mut self, connections: &Connections) -> Vec<Waiter> {
+        let lost = self.absent.intersection(&self.options.local);
+        if lost.is_empty() || !self.node_attributes.has_waiters() {
+            return Vec::new();
+        }
+        let blocked = self.node_attributes.blocked(connections);
+        let mut present = self.options.local.iter().filter(|rank| !lost.contains(*rank));
+        match present.all(|rank| blocked.contains(&rank)) {
+            true => self.node_attributes.take_waiters(),
+            false => Vec::new(),
+        }
     }
 
     pub(super) fn is_absent(&self, rank: u32) -> bool {

@@ -3,10 +3,11 @@
 mod action;
 mod bridged;
 mod connection;
+mod connections;
 mod fences;
 mod group;
-mod names;
 mod node_attributes;
+mod outbox;
 mod questions;
 mod requests;
 mod stage;
@@ -14,16 +15,18 @@ mod tree;
 mod waiter;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bstr::BString;
-use litemap::LiteMap;
 
-use crate::{Form, KeyValueSpace, LINE_SIZE_MAX, RankSet, Response, wire::MessageWriter};
+use crate::{Form, KeyValueSpace, LINE_SIZE_MAX, RankSet, Response};
 use connection::Connection;
+use connections::Connections;
 use fences::{Above, Failure, Settled};
 use group::{Group, Phase};
-use questions::Asker;
+use node_attributes::nobody_is_left;
+use outbox::Outbox;
+use questions::{Asker, Questions};
 use waiter::{FenceWaiter, Waiter};
 
 pub use action::{
@@ -52,22 +55,14 @@ pub use tree::{
 pub struct Server {
     above: Above,
     groups: BTreeMap<GroupId, Group>,
-    /// Those on which something was said; they are large.
-    connections: BTreeMap<ConnectionId, Box<Connection>>,
-    /// Those of processes that said nothing yet: all of them at first, and small.
-    silent: LiteMap<ConnectionId, Process>,
-    by_process: LiteMap<Process, ConnectionId>,
-    children: BTreeSet<ChildId>,
+    connections: Connections,
+    outbox: Outbox,
     lost_children: BTreeSet<ChildId>,
     /// The published names with their ports; only the root has them.
     services: KeyValueSpace,
     /// True if published names are kept by a name server that several jobs share.
     shares_names: bool,
-    questions: BTreeMap<u64, Asker>,
-    next_question: u64,
-    /// Connections on which a request may have become free to be served.
-    resumable: VecDeque<ConnectionId>,
-    actions: VecDeque<Action>,
+    questions: Questions,
 }
 
 impl Server {
@@ -90,18 +85,19 @@ impl Server {
         Self {
             above,
             groups: BTreeMap::new(),
-            connections: BTreeMap::new(),
-            silent: LiteMap::new(),
-            by_process: LiteMap::new(),
-            children: BTreeSet::new(),
+            connections: Connections::default(),
+            outbox: Outbox::default(),
             lost_children: BTreeSet::new(),
             services: KeyValueSpace::new(LINE_SIZE_MAX),
             shares_names: false,
-            questions: BTreeMap::new(),
-            next_question: 0,
-            resumable: VecDeque::new(),
-            actions: VecDeque::new(),
+            questions: Questions::default(),
         }
+    }
+
+    /// From now on names are published and looked up at a name server that several jobs share: see
+    /// [`Action::AskNames`]. It concerns the root only, which is told before any process speaks.
+    pub fn share_names(&mut self) {
+        self.shares_names = true;
     }
 
     /// From now on there is this process group.
@@ -116,7 +112,9 @@ impl Server {
             .iter()
             .cloned()
             .partition(|(child, _)| self.lost_children.contains(child));
-        self.children.extend(children.iter().map(|(child, _)| *child));
+        self.outbox
+            .children
+            .extend(children.iter().map(|(child, _)| *child));
         let before = self.groups.insert(id, Group::new(options));
         assert!(before.is_none(), "the process group {} is there already", id.0);
         // Who made the group may not have known of a loss.
@@ -128,26 +126,25 @@ impl Server {
     /// Forgets a process group whose processes are all gone, everywhere.
     pub fn remove_group(&mut self, id: GroupId) {
         self.groups.remove(&id);
-        self.by_process.retain(|process, _| process.group != id);
+        self.connections.forget_group(id);
     }
 
     /// A process can speak on a new connection. A process that was gone is back with it, as a new incarnation; what
     /// it said before is forgotten, and fences wait for it again.
     pub fn open(&mut self, connection: ConnectionId, peer: Peer) {
         if let Peer::Process(process) = peer {
-            self.seat(connection, process);
-            self.silent.insert(connection, process);
-            return;
+            self.connections.open(connection, process);
+            return self.welcome(process);
         }
         let greeting = matches!(peer, Peer::Singleton(_));
         let mut opened = Connection::new(peer);
         opened.is_greeted = greeting;
-        self.connections.insert(connection, Box::new(opened));
+        self.connections.open_unknown(connection, opened);
         if greeting {
             let response = Response::Singinit {
                 authentication: Some("none".into()),
             };
-            self.send(connection, Form::Line, None, &response);
+            self.outbox.send(connection, Form::Line, None, &response);
         }
     }
 
@@ -159,7 +156,7 @@ impl Server {
 
     /// A process closed its connection.
     pub fn handle_closed(&mut self, connection: ConnectionId) {
-        if let Some(process) = self.forget(connection) {
+        if let Some(process) = self.connections.forget(connection) {
             self.depart(
                 process.group,
                 &RankSet::range(process.rank, process.rank + 1),
@@ -177,8 +174,8 @@ impl Server {
         {
             return;
         }
-        if let Some(connection) = self.by_process.get(&process).copied() {
-            self.forget(connection);
+        if let Some(connection) = self.connections.of(process) {
+            self.connections.forget(connection);
         }
         self.depart(
             process.group,
@@ -230,7 +227,7 @@ impl Server {
         match &message {
             Down::Answer { id, answer } => self.take_answer(*id, answer.clone()),
             Down::Departed { group, ranks } => {
-                self.tell_children(&message);
+                self.outbox.tell_children(&message);
                 if let Some(found) = self.groups.get_mut(group) {
                     found.hear_of_departure(ranks);
                     self.settle_all(*group);
@@ -243,7 +240,7 @@ impl Server {
                 failed,
                 pairs,
             } => {
-                self.tell_children(&message);
+                self.outbox.tell_children(&message);
                 if let Some(found) = self.groups.get_mut(group) {
                     found.spread(pairs);
                     let members = found.current(members.clone());
@@ -251,13 +248,13 @@ impl Server {
                 }
             }
             Down::Pairs { group, pairs } => {
-                self.tell_children(&message);
+                self.outbox.tell_children(&message);
                 if let Some(group) = self.groups.get_mut(group) {
                     group.spread(pairs);
                 }
             }
             Down::Returned { process } => {
-                self.tell_children(&message);
+                self.outbox.tell_children(&message);
                 if let Some(group) = self.groups.get_mut(&process.group) {
                     group.hear_of_return(process.rank);
                 }
@@ -268,15 +265,14 @@ impl Server {
 
     /// A server directly below is gone, and with it all processes there and below it.
     pub fn handle_child_lost(&mut self, child: ChildId) {
-        self.children.remove(&child);
+        self.outbox.children.remove(&child);
         self.lost_children.insert(child);
-        self.questions
-            .retain(|_, asker| !matches!(asker, Asker::Child { child: asking, .. } if *asking == child));
+        self.questions.forget_child(child);
         for id in self.groups.keys().copied().collect::<Vec<_>>() {
             let ranks = self.below(id, child);
             self.depart(id, &ranks, true);
         }
-        if self.children.is_empty() && self.above == Above::Nobody {
+        if self.outbox.children.is_empty() && self.above == Above::Nobody {
             // Nobody is left to be told: what waited for that must not come after what is put from now on.
             for group in self.groups.values_mut() {
                 let pairs = group.take_unsent();
@@ -289,7 +285,7 @@ impl Server {
     /// The server above is gone: whoever waits for what only the root can say gets an error, now and from now on.
     pub fn handle_parent_lost(&mut self) {
         self.above = Above::Lost;
-        for (_, asker) in std::mem::take(&mut self.questions) {
+        for asker in self.questions.take_all() {
             self.answer(asker, Answer::Lost);
         }
         for id in self.groups.keys().copied().collect::<Vec<_>>() {
@@ -304,9 +300,21 @@ impl Server {
         self.resume();
     }
 
+    /// Takes the answer to [`Action::AskNames`]: [`Answer::Done`], [`Answer::Value`] or [`Answer::Failed`].
+    pub fn handle_name_answer(&mut self, id: NameQuestionId, answer: Answer) {
+        self.take_answer(id.0, answer);
+        self.resume();
+    }
+
     /// The next action to do.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        self.outbox.poll()
+    }
+
+    /// How far a process of this host got; `None` if no process of its group has begun here, since most
+    /// programs never do. Ask before its connection is closed: it waits in no fence after that.
+    pub fn stage(&self, process: Process) -> Option<Stage> {
+        Stage::of(self.group_of(process)?, process.rank)
     }
 
     /// Returns true if a process began with PMI and did not end it. If such a process is gone, it did not go
@@ -315,33 +323,17 @@ impl Server {
         self.phase(process) == Phase::Initialized
     }
 
-    /// A process has this connection from now on, and no other.
-    fn seat(&mut self, id: ConnectionId, process: Process) {
-        if let Some(before) = self.by_process.insert(process, id) {
-            self.connections.remove(&before);
-            self.silent.remove(&before);
-        }
+    /// A process has a new connection: what it said before is forgotten.
+    fn welcome(&mut self, process: Process) {
         if let Some(group) = self.groups.get_mut(&process.group) {
             group.phases.remove(&process.rank);
         }
         self.come_back(process);
     }
 
-    /// Drops a connection; says whose it was.
-    fn forget(&mut self, id: ConnectionId) -> Option<Process> {
-        let process = match self.silent.remove(&id) {
-            Some(process) => process,
-            None => self.connections.remove(&id)?.process?,
-        };
-        if self.by_process.get(&process) == Some(&id) {
-            self.by_process.remove(&process);
-        }
-        Some(process)
-    }
-
     fn close(&mut self, id: ConnectionId) {
-        let process = self.forget(id);
-        self.actions.push_back(Action::Close { connection: id });
+        let process = self.connections.forget(id);
+        self.outbox.push(Action::Close { connection: id });
         if let Some(process) = process {
             self.depart(
                 process.group,
@@ -352,11 +344,9 @@ impl Server {
     }
 
     fn break_off(&mut self, id: ConnectionId, error: ProtocolError) {
-        let process = self
-            .connections
-            .get(&id)
-            .and_then(|connection| connection.process);
-        self.actions.push_back(Action::Misbehaved {
+        let connection = self.connections.get(id);
+        let process = connection.and_then(|connection| connection.process);
+        self.outbox.push(Action::Misbehaved {
             connection: id,
             process,
             error,
@@ -374,30 +364,12 @@ impl Server {
             return;
         }
         match above {
-            Above::Nobody if failed => self.tell_children(&Down::Departed { group: id, ranks }),
-            Above::Parent => self.tell_parent_of_departure(id, ranks, failed),
+            Above::Nobody if failed => self.outbox.tell_children(&Down::Departed { group: id, ranks }),
+            Above::Parent => self.outbox.tell_parent_of_departure(id, ranks, failed),
             Above::Nobody | Above::Lost => {}
         }
         self.fail_stuck_node_waiters(id);
         self.settle_all(id);
-    }
-
-    /// Many ranks that leave at the same time make one message.
-    fn tell_parent_of_departure(&mut self, id: GroupId, departed: RankSet, have_failed: bool) {
-        if let Some(Action::ToParent {
-            message: Up::Departed { group, ranks, failed },
-        }) = self.actions.back_mut()
-            && *group == id
-            && *failed == have_failed
-        {
-            *ranks = ranks.union(&departed);
-            return;
-        }
-        self.tell_parent(Up::Departed {
-            group: id,
-            ranks: departed,
-            failed: have_failed,
-        });
     }
 
     fn come_back(&mut self, process: Process) {
@@ -409,9 +381,19 @@ impl Server {
             return;
         }
         match above {
-            Above::Nobody => self.tell_children(&Down::Returned { process }),
-            Above::Parent => self.tell_parent(Up::Returned { process }),
+            Above::Nobody => self.outbox.tell_children(&Down::Returned { process }),
+            Above::Parent => self.outbox.tell_parent(Up::Returned { process }),
             Above::Lost => {}
+        }
+    }
+
+    /// Answers with an error those who wait for a node attribute that nobody is left to put.
+    fn fail_stuck_node_waiters(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        for waiter in group.take_stuck_waiters(&self.connections) {
+            self.respond(waiter, &nobody_is_left());
         }
     }
 
@@ -432,16 +414,16 @@ impl Server {
             Settled::Waits => {
                 if is_decided_here && group.fences.is_news(fence) {
                     let fence = fence.clone();
-                    self.actions.push_back(Action::FenceBegan { group: id, fence });
+                    self.outbox.push(Action::FenceBegan { group: id, fence });
                 }
             }
             Settled::Report { members } => {
                 let pairs = group.take_unsent();
                 let (pairs, ahead) = cut(pairs);
                 for pairs in ahead {
-                    self.tell_parent(Up::Pairs { group: id, pairs });
+                    self.outbox.tell_parent(Up::Pairs { group: id, pairs });
                 }
-                self.tell_parent(Up::Fence {
+                self.outbox.tell_parent(Up::Fence {
                     group: id,
                     fence: fence.clone(),
                     members,
@@ -454,20 +436,20 @@ impl Server {
                     group.spread(&pairs);
                     let (pairs, ahead) = cut(pairs);
                     for pairs in ahead {
-                        self.tell_children(&Down::Pairs { group: id, pairs });
+                        self.outbox.tell_children(&Down::Pairs { group: id, pairs });
                     }
                     let failed = match failure {
                         Some(Failure::Gone(rank)) => Some(rank),
                         Some(Failure::Lost) | None => None,
                     };
-                    self.tell_children(&Down::Fence {
+                    self.outbox.tell_children(&Down::Fence {
                         group: id,
                         fence: fence.clone(),
                         members: members.clone(),
                         failed,
                         pairs,
                     });
-                    self.actions.push_back(Action::FenceEnded {
+                    self.outbox.push(Action::FenceEnded {
                         group: id,
                         fence: fence.clone(),
                         members: members.len(),
@@ -524,62 +506,16 @@ impl Server {
 
     fn phase(&self, process: Process) -> Phase {
         let group = self.group_of(process);
-        let phase = group.and_then(|group| group.phases.get(&process.rank));
-        phase.copied().unwrap_or_default()
-    }
-
-    fn tell_parent(&mut self, message: Up) {
-        self.actions.push_back(Action::ToParent { message });
-    }
-
-    fn tell_children(&mut self, message: &Down) {
-        for &child in &self.children {
-            let message = message.clone();
-            self.actions.push_back(Action::ToChild { child, message });
-        }
+        group.map_or_else(Phase::default, |group| group.phase(process.rank))
     }
 
     /// Answers a request that waited.
     fn respond(&mut self, waiter: Waiter, response: &Response) {
-        let Some(connection) = self.connections.get_mut(&waiter.connection) else {
-            return;
-        };
-        connection.release(&waiter);
-        if connection.is_resumable() {
-            self.resumable.push_back(waiter.connection);
+        if self.connections.release(&waiter) {
+            let Waiter { connection, form, .. } = waiter;
+            self.outbox
+                .send(connection, form, waiter.thread.as_ref(), response);
         }
-        self.send(waiter.connection, waiter.form, waiter.thread.as_ref(), response);
-    }
-
-    /// Sends a response. Responses that follow each other on the same connection go out as one action.
-    fn send(&mut self, id: ConnectionId, form: Form, thread: Option<&BString>, response: &Response) {
-        let thread = thread.map(|thread| bstr::BStr::new(&**thread));
-        let form = match form {
-            Form::Frame => Form::Frame,
-            Form::Block | Form::Line => Form::Line,
-        };
-        if !matches!(self.actions.back(), Some(Action::Send { connection, .. }) if *connection == id) {
-            self.actions.push_back(Action::Send {
-                connection: id,
-                bytes: Vec::new(),
-            });
-        }
-        let Some(Action::Send { bytes, .. }) = self.actions.back_mut() else {
-            unreachable!("it was pushed above");
-        };
-        if response.encode_into(form, thread, bytes).is_ok() {
-            return;
-        }
-        // What does not fit into a message of this form, such as a long value into a line, is refused: silence would
-        // keep the client waiting.
-        let name = response
-            .name(form)
-            .expect("only what a form can say is answered in it");
-        let mut refusal = MessageWriter::new(bytes, form, name, thread);
-        refusal.pair("rc", b"-1");
-        refusal
-            .finish()
-            .expect("a name and a number fit into every message");
     }
 }
 

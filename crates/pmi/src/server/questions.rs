@@ -1,5 +1,7 @@
 //! Questions that only the root can answer: about names, other groups and new processes.
 
+use std::{collections::BTreeMap, mem};
+
 use bstr::BString;
 
 use super::{
@@ -30,25 +32,57 @@ pub(super) enum Wanted {
     Unpublish { service: BString },
 }
 
+/// Those whose questions were handed on and are not answered.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    askers: BTreeMap<u64, Asker>,
+    next: u64,
+}
+
+impl Questions {
+    /// Keeps who wants to know. Returns the number of the question.
+    fn keep(&mut self, asker: Asker) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.askers.insert(id, asker);
+        id
+    }
+
+    fn take(&mut self, id: u64) -> Option<Asker> {
+        self.askers.remove(&id)
+    }
+
+    /// Nobody will answer any more.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Asker> + use<> {
+        mem::take(&mut self.askers).into_values()
+    }
+
+    /// A server below is gone.
+    pub(super) fn forget_child(&mut self, gone: ChildId) {
+        self.askers
+            .retain(|_, asker| !matches!(asker, Asker::Child { child, .. } if *child == gone));
+    }
+}
+
 impl Server {
     pub(super) fn ask(&mut self, question: Question, asker: Asker) {
         match (self.above, question) {
             (Above::Lost, _) => self.answer(asker, Answer::Lost),
             (Above::Nobody, Question::Spawn { from, spawn }) => {
-                let id = SpawnId(self.keep(asker));
-                self.actions.push_back(Action::Spawn { id, from, spawn });
+                let id = SpawnId(self.questions.keep(asker));
+                self.outbox.push(Action::Spawn { id, from, spawn });
             }
             (Above::Nobody, question) if self.shares_names && question.is_about_names() => {
-                let id = NameQuestionId(self.keep(asker));
-                self.actions.push_back(Action::AskNames { id, question });
+                let id = NameQuestionId(self.questions.keep(asker));
+                self.outbox.push(Action::AskNames { id, question });
             }
             (Above::Nobody, question) => {
                 let answer = self.decide(question);
                 self.answer(asker, answer);
             }
             (Above::Parent, question) => {
-                let id = self.keep(asker);
-                self.tell_parent(Up::Ask { id, question });
+                let id = self.questions.keep(asker);
+                self.outbox.tell_parent(Up::Ask { id, question });
             }
         }
     }
@@ -56,21 +90,21 @@ impl Server {
     /// The answer to a question that was handed on.
     pub(super) fn take_answer(&mut self, id: u64, answer: Answer) {
         // Who asked may be gone.
-        if let Some(asker) = self.questions.remove(&id) {
+        if let Some(asker) = self.questions.take(id) {
             self.answer(asker, answer);
         }
     }
 
     pub(super) fn answer(&mut self, asker: Asker, answer: Answer) {
         match asker {
-            Asker::Child { child, id } => self.actions.push_back(Action::ToChild {
+            Asker::Child { child, id } => self.outbox.push(Action::ToChild {
                 child,
                 message: Down::Answer { id, answer },
             }),
             Asker::Bridge(token) => self.answer_bridge(token, answer),
             Asker::Local { waiter, wanted } => {
                 if let (Wanted::Connect { job }, Answer::Done { done: true }) = (&wanted, &answer)
-                    && let Some(connection) = self.connections.get_mut(&waiter.connection)
+                    && let Some(connection) = self.connections.get_mut(waiter.connection)
                 {
                     connection.connected.insert(job.clone());
                 }
@@ -78,13 +112,6 @@ impl Server {
                 self.respond(waiter, &response);
             }
         }
-    }
-
-    fn keep(&mut self, asker: Asker) -> u64 {
-        let id = self.next_question;
-        self.next_question += 1;
-        self.questions.insert(id, asker);
-        id
     }
 
     fn decide(&mut self, question: Question) -> Answer {
@@ -113,6 +140,15 @@ impl Server {
                 done: self.services.remove(&service),
             },
         }
+    }
+}
+
+impl Question {
+    fn is_about_names(&self) -> bool {
+        matches!(
+            self,
+            Self::Lookup { .. } | Self::Publish { .. } | Self::Unpublish { .. }
+        )
     }
 }
 

@@ -3,10 +3,10 @@
 use bstr::BString;
 
 use super::{
-    Action, ConnectionId, FenceId, FenceScope, Peer, Process, ProtocolError, Question, Server,
-    connection::Connection,
+    Action, ConnectionId, FenceId, FenceScope, Process, ProtocolError, Question, Server,
     fences::Above,
     group::Phase,
+    node_attributes::node_response,
     questions::{Asker, Wanted, get_response},
     waiter::{FenceWaiter, Waiter},
     words::words,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The outcome of a request.
-pub(super) enum Outcome {
+enum Outcome {
     Answered(Response),
     /// Nothing is to be said, or was said already.
     Silent,
@@ -29,11 +29,7 @@ use Outcome::{Answered, Parked, Silent};
 
 impl Server {
     pub(super) fn read(&mut self, id: ConnectionId, bytes: &[u8]) {
-        if let Some(process) = self.silent.remove(&id) {
-            let connection = Connection::new(Peer::Process(process));
-            self.connections.insert(id, Box::new(connection));
-        }
-        let Some(connection) = self.connections.get_mut(&id) else {
+        let Some(connection) = self.connections.hear(id) else {
             return;
         };
         let mut buffer = std::mem::take(&mut connection.buffer);
@@ -41,15 +37,15 @@ impl Server {
         if let Err(error) = self.read_messages(id, &mut buffer) {
             self.break_off(id, error);
         }
-        if let Some(connection) = self.connections.get_mut(&id) {
+        if let Some(connection) = self.connections.get_mut(id) {
             connection.buffer = buffer;
         }
     }
 
     /// Serves requests that were held back behind others.
     pub(super) fn resume(&mut self) {
-        while let Some(id) = self.resumable.pop_front() {
-            while let Some(connection) = self.connections.get_mut(&id)
+        while let Some(id) = self.connections.next_resumable() {
+            while let Some(connection) = self.connections.get_mut(id)
                 && connection.is_resumable()
                 && let Some(request) = connection.held.pop_front()
             {
@@ -61,7 +57,7 @@ impl Server {
     }
 
     fn read_messages(&mut self, id: ConnectionId, buffer: &mut MessageBuffer) -> Result<(), ProtocolError> {
-        while self.connections.contains_key(&id) {
+        while self.connections.get(id).is_some() {
             let Some(message) = buffer.next_message()? else {
                 return Ok(());
             };
@@ -77,7 +73,7 @@ impl Server {
             Err(error) if form == Form::Frame => return self.refuse(id, message, error),
             Err(error) => return Err(error.into()),
         };
-        let Some(connection) = self.connections.get_mut(&id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return Ok(());
         };
         let is_abort = matches!(request.command, Request::Abort { .. });
@@ -109,7 +105,7 @@ impl Server {
         };
         let is_busy = self
             .connections
-            .get(&id)
+            .get(id)
             .is_some_and(|connection| connection.is_busy());
         let thread = attributes.value("thrid");
         if is_busy && thread.is_none() {
@@ -123,7 +119,7 @@ impl Server {
         if refusal.finish().is_err() {
             return Err(error.into());
         }
-        self.actions.push_back(Action::Send {
+        self.outbox.push(Action::Send {
             connection: id,
             bytes,
         });
@@ -138,7 +134,7 @@ impl Server {
     ) -> Result<(), ProtocolError> {
         let Decoded { thread, command } = request;
         let name = command.name(form).unwrap_or_default();
-        let Some(connection) = self.connections.get_mut(&id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return Ok(());
         };
         if connection.is_full() {
@@ -160,14 +156,14 @@ impl Server {
         }
         let Some(process) = connection.process else {
             let response = self.introduce(id, form, command)?;
-            self.send(id, form, thread.as_ref(), &response);
+            self.outbox.send(id, form, thread.as_ref(), &response);
             return Ok(());
         };
         if self.phase(process) == Phase::Silent && !greets {
             return Err(ProtocolError::NotInitialized { command: name });
         }
         match self.handle_request(process, &waiter, command)? {
-            Answered(response) => self.send(id, form, thread.as_ref(), &response),
+            Answered(response) => self.outbox.send(id, form, thread.as_ref(), &response),
             Parked | Silent => {}
         }
         Ok(())
@@ -193,7 +189,7 @@ impl Server {
         let (Request::InitAck { rank } | Request::FullInit { rank, .. }) = request else {
             return Err(ProtocolError::NotInitialized { command });
         };
-        let Some(connection) = self.connections.get(&id) else {
+        let Some(connection) = self.connections.get(id) else {
             return Err(ProtocolError::Unexpected { command });
         };
         let process = Process {
@@ -201,14 +197,11 @@ impl Server {
             rank,
         };
         let is_ours = self.group_of(process).is_some_and(|group| group.is_local(rank));
-        if !is_ours || self.by_process.contains_key(&process) {
+        if !is_ours || self.connections.of(process).is_some() {
             return Err(ProtocolError::Rank { rank });
         }
-        if let Some(mut connection) = self.connections.remove(&id) {
-            connection.process = Some(process);
-            self.seat(id, process);
-            self.connections.insert(id, connection);
-        }
+        self.connections.introduce(id, process);
+        self.welcome(process);
         if matches!(request, Request::FullInit { .. }) {
             self.set_phase(process, Phase::Initialized);
             return Ok(self.full_init(process, rank));
@@ -220,7 +213,7 @@ impl Server {
             set(size, None, None),
             set(None, Some(rank), None),
         ] {
-            self.send(id, form, None, &response);
+            self.outbox.send(id, form, None, &response);
         }
         Ok(set(None, None, Some(0)))
     }
@@ -237,7 +230,7 @@ impl Server {
             Request::Abort {
                 exit_code, message, ..
             } => {
-                self.actions.push_back(Action::Abort {
+                self.outbox.push(Action::Abort {
                     process,
                     exit_code: exit_code.unwrap_or(1),
                     message,
@@ -248,7 +241,8 @@ impl Server {
             Request::Finalize {} => {
                 let rc = (form == Form::Frame).then_some(0);
                 let response = Response::Finalize { rc };
-                self.send(waiter.connection, form, waiter.thread.as_ref(), &response);
+                self.outbox
+                    .send(waiter.connection, form, waiter.thread.as_ref(), &response);
                 self.set_phase(process, Phase::Finalized);
                 self.close(waiter.connection);
                 return Ok(Silent);
@@ -299,7 +293,7 @@ impl Server {
                 return Ok(self.ask_root(waiter, question, Wanted::Connect { job }));
             }
             Request::JobDisconnect { job } => {
-                let connection = self.connections.get_mut(&waiter.connection);
+                let connection = self.connections.get_mut(waiter.connection);
                 let removed = connection.is_some_and(|connection| connection.connected.remove(&job));
                 Response::JobDisconnect {
                     rc: Some(if removed { 0 } else { -1 }),
@@ -326,7 +320,7 @@ impl Server {
                 return Ok(self.spawn(process, waiter, spawn));
             }
             block @ Request::SpawnBlock { .. } => {
-                let Some(connection) = self.connections.get_mut(&waiter.connection) else {
+                let Some(connection) = self.connections.get_mut(waiter.connection) else {
                     return Ok(Silent);
                 };
                 match connection.spawn.push(block)? {
@@ -371,14 +365,14 @@ impl Server {
     fn greet(&mut self, id: ConnectionId, version: u32) -> Result<Response, ProtocolError> {
         let connection = self
             .connections
-            .get_mut(&id)
+            .get_mut(id)
             .filter(|connection| connection.is_greeted);
         let Some(connection) = connection else {
             return Err(ProtocolError::Unexpected { command: "singinit" });
         };
         connection.is_greeted = false;
         let group = connection.group;
-        self.by_process.insert(Process { group, rank: 0 }, id);
+        self.connections.answer_greeting(id, Process { group, rank: 0 });
         Ok(Response::SinginitInfo {
             version_fits: if version == 1 { "yes" } else { "no" }.into(),
             stdio: Some("no".into()),
@@ -397,7 +391,7 @@ impl Server {
         let own = group.options.kvsname.as_bytes();
         let is_own = kvsname.as_ref().is_none_or(|kvsname| kvsname == own);
         if !is_own && let Some(kvsname) = kvsname {
-            let connection = self.connections.get(&waiter.connection);
+            let connection = self.connections.get(waiter.connection);
             if connection.is_some_and(|connection| connection.connected.contains(&kvsname)) {
                 return self.ask_root(waiter, Question::Get { kvsname, key }, Wanted::Get);
             }
@@ -423,7 +417,7 @@ impl Server {
         key: BString,
         value: BString,
     ) -> Response {
-        let is_alone = self.above == Above::Nobody && self.children.is_empty();
+        let is_alone = self.above == Above::Nobody && self.outbox.children.is_empty();
         let Some(group) = self.groups.get_mut(&process.group) else {
             return refuse_put("no_group");
         };
@@ -436,7 +430,7 @@ impl Server {
         match group.put(key.clone(), value, is_alone) {
             Ok(replaces) => {
                 if replaces {
-                    self.actions.push_back(Action::Overwritten { process, key });
+                    self.outbox.push(Action::Overwritten { process, key });
                 }
                 Response::Put {
                     rc: Some(0),
@@ -484,7 +478,7 @@ impl Server {
                 return refused("the_group_of_a_fence_holds_its_caller_and_ranks_of_its_job");
             }
         }
-        self.park(waiter);
+        self.connections.park(waiter);
         let mut waiter = waiter.clone();
         waiter.tag = named.map(|_| fence.tag.clone());
         if let Some(group) = self.groups.get_mut(&process.group) {
@@ -502,15 +496,44 @@ impl Server {
     }
 
     fn ask_root(&mut self, waiter: &Waiter, question: Question, wanted: Wanted) -> Outcome {
-        self.park(waiter);
+        self.connections.park(waiter);
         let waiter = waiter.clone();
         self.ask(question, Asker::Local { waiter, wanted });
         Parked
     }
 
-    pub(super) fn park(&mut self, waiter: &Waiter) {
-        if let Some(connection) = self.connections.get_mut(&waiter.connection) {
-            connection.park(waiter);
+    fn node_attribute(&mut self, process: Process, waiter: &Waiter, key: BString, wait: bool) -> Outcome {
+        let group = self.group_of(process);
+        let value = group.and_then(|group| group.node_attributes.value(&key).cloned());
+        if value.is_none() && wait {
+            self.connections.park(waiter);
+            if let Some(group) = self.groups.get_mut(&process.group) {
+                group.node_attributes.wait(key, waiter.clone());
+            }
+            self.fail_stuck_node_waiters(process.group);
+            return Parked;
+        }
+        Answered(node_response(value))
+    }
+
+    fn put_node_attribute(&mut self, process: Process, key: BString, value: BString) -> Response {
+        let refused = |message: BString| Response::PutNodeAttribute {
+            rc: Some(-1),
+            message: Some(message),
+        };
+        let Some(group) = self.groups.get_mut(&process.group) else {
+            return refused("no_group".into());
+        };
+        let waiters = match group.node_attributes.put(key, value.clone()) {
+            Ok(waiters) => waiters,
+            Err(error) => return refused(error.to_string().into()),
+        };
+        for waiter in waiters {
+            self.respond(waiter, &node_response(Some(value.clone())));
+        }
+        Response::PutNodeAttribute {
+            rc: Some(0),
+            message: None,
         }
     }
 }

@@ -4,7 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FenceId, Process, Server, group::Phase};
+use super::{
+    FenceId,
+    group::{Group, Phase},
+};
 
 /// How far a process got with PMI, as its server sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,22 +23,20 @@ pub enum Stage {
     Silent,
 }
 
-impl Server {
-    /// How far a process of this host got; `None` if no process of its group has begun here, since most
-    /// programs never do. Ask before its connection is closed: it waits in no fence after that.
-    pub fn stage(&self, process: Process) -> Option<Stage> {
-        let group = self.group_of(process)?;
-        match self.phase(process) {
-            Phase::Finalized => Some(Stage::Finalized),
-            Phase::Initialized => Some(match group.fences.of(process.rank) {
-                Some(fence) => Stage::InFence(fence.clone()),
-                None => Stage::Initialized,
+impl Stage {
+    /// How far a process of a group got; `None` if none of the group has begun here.
+    pub(super) fn of(group: &Group, rank: u32) -> Option<Self> {
+        match group.phase(rank) {
+            Phase::Finalized => Some(Self::Finalized),
+            Phase::Initialized => Some(match group.fences.of(rank) {
+                Some(fence) => Self::InFence(fence.clone()),
+                None => Self::Initialized,
             }),
             Phase::Silent => {
                 let mut phases = group.phases.values();
                 phases
                     .any(|phase| *phase != Phase::Silent)
-                    .then_some(Stage::Silent)
+                    .then_some(Self::Silent)
             }
         }
     }
@@ -63,7 +64,7 @@ const FENCE_NAME_SHOWN_MAX: usize = 40;
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{ConnectionId, GroupId, GroupOptions, Peer},
+        super::{ConnectionId, GroupId, GroupOptions, Peer, Process, Server},
         *,
     };
 

@@ -157,6 +157,7 @@ impl Job<'_> {
                 root.relay.abandon_all();
             }
             supervisor::Action::Event(event) => self.handle_job_event(event),
+            supervisor::Action::Finished(verdict) => self.outcome.verdict = Some(verdict),
             supervisor::Action::Send(down) => {
                 let group = match &down {
                     Down::Group(group) => Some(group.as_ref().clone()),

@@ -1,7 +1,10 @@
 //! Tests of jobs that make no progress.
 
 use super::*;
-use crate::job::{RespawnPolicy, Stall};
+use crate::{
+    event::JobEvent,
+    job::{RespawnPolicy, Stall},
+};
 
 fn stall_deadline(supervisor: &Supervisor) -> Option<Duration> {
     supervisor

@@ -1,179 +1,194 @@
-//! The actions that an agent performs for its mind.
+//! The actions that an agent performs for its mind and for the nodes above, such as starting ranks.
+
+use std::time::Instant;
 
 use bytes::Bytes;
 use ropewalk_launch_core::{
+    group_plan::GroupPlan,
     host_agent::{Action, ToRank},
-    protocol::Report,
+    protocol::{Down, Order, Report, StartError},
+    tree::NodeId,
 };
-use rustix::{
-    event::epoll,
-    process::{Signal, kill_process_group, pidfd_send_signal},
+use ropewalk_names::{Incarnation, Rank};
+use rustix::process::Pid;
+
+use super::{
+    Agent,
+    groups::OwnGroup,
+    rank_link::to_rank,
+    singleton,
+    starting::{NewRank, StartKit, no_descriptors},
 };
-
-use super::{Agent, SWEEP_MAX, Sweep, kind, rank_link::to_rank};
-
-/// How many bytes of answers a rank may leave unread before it is not listened to: more than its requests can have
-/// under way.
-const ANSWERS_SIZE_MAX: usize = 4 << 20;
+use crate::driver::branch::BranchEvent;
 
 impl Agent {
     pub(super) fn perform(&mut self, action: Action) {
         match action {
-            Action::ClosePmi(rank) => {
-                if let Some((index, sockets)) = self.ranks.sockets_of(rank) {
-                    sockets.ends_after_answers = true;
-                    self.send_answers(index);
-                }
-            }
+            Action::ClosePmi(rank) => self.ranks.close_pmi(rank, &self.poller),
             Action::Expose(rank, held) => {
                 let memory = self.ranks.held.remove(&(rank, held.id));
                 let memory = memory.expect("the mind exposes only what it said to keep, and once");
                 let bytes = memory.into_bytes().unwrap_or_else(|error| {
                     // Whoever wants to read it is told that it is not there.
                     let text = format!("what it left cannot be read: {error}");
-                    self.branch.report(Report::Notice { rank, text });
+                    self.uplink.report(Report::Notice { rank, text });
                     Bytes::new()
                 });
-                let handle = self.branch.endpoint().expose(bytes);
+                let handle = self.uplink.branch.endpoint().expose(bytes);
                 self.mind.handle_exposed(rank, held, handle);
             }
-            Action::Withdraw(handle) => drop(self.branch.endpoint().withdraw(&handle)),
-            Action::Fence(gone) => self.branch.endpoint().fence(gone),
+            Action::Withdraw(handle) => drop(self.uplink.branch.endpoint().withdraw(&handle)),
+            Action::Fence(gone) => self.uplink.branch.endpoint().fence(gone),
             Action::Forget(rank, id) => drop(self.ranks.held.remove(&(rank, id))),
-            Action::Report(report) => self.branch.report(report),
-            Action::SendChild(node, down) => self.branch.send_pmi(node, down),
+            Action::Report(report) => self.uplink.report(report),
+            Action::SendChild(node, down) => self.uplink.branch.send_pmi(node, down),
             Action::SendLink(rank, message) => {
                 let is_answer = matches!(message, ToRank::Welcome(_) | ToRank::Taken);
-                let packet = to_rank(message, self.branch.key());
-                if let Some((index, sockets)) = self.ranks.sockets_of(rank) {
-                    // Who asks again and again, and does not read the answers, gets no more.
-                    if sockets.is_left && is_answer {
-                        return;
-                    }
-                    sockets.queue(packet);
-                    // Else it is sent when the rank has read what was before it.
-                    if !sockets.is_left {
-                        self.send_link(index);
-                    }
-                }
+                let packet = to_rank(message, self.uplink.branch.key());
+                self.ranks.tell(rank, packet, is_answer, &self.poller);
             }
-            Action::SendPmi(rank, bytes) => {
-                if let Some((index, sockets)) = self.ranks.sockets_of(rank) {
-                    sockets.answer(&bytes);
-                    self.send_answers(index);
-                }
-            }
-            Action::Signal(rank, signal) => {
-                let index = self.ranks.indices.get(&rank);
-                let io = index.and_then(|&index| self.ranks.ios[index].as_mut());
-                if let (Some(io), Some(signal)) = (io, Signal::from_named_raw(signal))
-                    && io.sockets.is_some()
-                {
-                    io.was_killed |= signal == Signal::KILL;
-                    // It is gone, or its group is with its leader, if nobody has been told yet.
-                    let _ = match &io.foreign {
-                        Some(pidfd) => pidfd_send_signal(pidfd, signal),
-                        None => kill_process_group(io.pid, signal),
-                    };
-                }
-            }
+            Action::SendPmi(rank, bytes) => self.ranks.answer(rank, &bytes, &self.poller),
+            Action::Signal(rank, signal) => self.ranks.signal(rank, signal),
             Action::Sweep => {
-                let now = std::time::Instant::now();
-                self.end_helper(now);
-                self.ends.sweep = Sweep::Killing {
-                    next: now,
-                    until: now + SWEEP_MAX,
-                };
+                let now = Instant::now();
+                self.pmix.end(now, &self.poller);
+                self.ends.sweep.begin(now);
             }
         }
     }
 
-    /// Sends what a rank must hear, however slowly it reads.
-    pub(super) fn send_link(&mut self, index: usize) {
-        let Some((_, sockets)) = self.ranks.sockets(index) else {
-            return;
-        };
-        let is_left = sockets.send_unsent();
-        if is_left != std::mem::replace(&mut sockets.is_left, is_left) {
-            let out = if is_left {
-                epoll::EventFlags::OUT
-            } else {
-                epoll::EventFlags::empty()
-            };
-            self.set_interest(index, kind::LINK, epoll::EventFlags::IN | out);
-        }
-    }
-
-    /// Answers a rank's requests, however slowly it reads. From one that leaves too much unread, no more requests are
-    /// taken until it has read.
-    pub(super) fn send_answers(&mut self, index: usize) {
-        let Some((_, sockets)) = self.ranks.sockets(index) else {
-            return;
-        };
-        let flags = match sockets.send_answers() {
-            0 => epoll::EventFlags::IN,
-            1..=ANSWERS_SIZE_MAX => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-            _ => epoll::EventFlags::OUT,
-        };
-        if flags != std::mem::replace(&mut sockets.pmi_interest, flags) {
-            self.set_interest(index, kind::PMI, flags);
-        }
-    }
-
-    /// Writes what ranks take now of their input, and tells how much that was.
-    pub(super) fn write_inputs(&mut self) {
-        for index in 0..self.inputs.len() {
-            self.write_input(index);
-        }
-        self.tell_taken();
-    }
-
-    pub(super) fn write_input(&mut self, index: usize) {
-        let has_pipe = self.inputs.has(index) && self.inputs.pipe(index).is_some();
-        if !has_pipe {
-            return;
-        }
-        let is_left = self.inputs.write(index);
-        if let Some(pipe) = self.inputs.pipe(index) {
-            let data = epoll::EventData::new_u64((index as u64) << kind::BITS | kind::STDIN);
-            // A pipe without a reader is told without being asked for, and again and again: not from here on.
-            let _ = epoll::delete(&self.pollers.all, pipe);
-            if is_left {
-                let _ = epoll::add(&self.pollers.all, pipe, data, epoll::EventFlags::OUT);
+    /// Does what the branch has heard of.
+    pub(super) fn handle_branch(&mut self, event: BranchEvent) {
+        match event {
+            BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
+            BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
+            BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
+            BranchEvent::Down(Down::Forget(id)) => {
+                self.mind.handle_forget(id);
+                self.kit.groups.forget(id);
             }
+            BranchEvent::Down(Down::Group(group)) => self.begin_group(*group),
+            BranchEvent::Down(Down::Order(order)) => self.handle_order(order),
+            BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
+            BranchEvent::Down(Down::News(news)) => self.mind.handle_news(news),
+            // These are the uplink's and the relay's own.
+            BranchEvent::Adopted
+            | BranchEvent::ParentLost(_)
+            | BranchEvent::SeeksLauncher
+            | BranchEvent::Down(
+                Down::Acknowledged { .. }
+                | Down::Adopted
+                | Down::Bye
+                | Down::Credit(_)
+                | Down::Number(_)
+                | Down::Resend
+                | Down::To(..),
+            )
+            | BranchEvent::Up(_) => {}
         }
-        self.tell_taken();
     }
 
-    /// Tells how much of the input was taken. Those that take no more count no more.
-    pub(super) fn tell_taken(&mut self) {
-        if let Some(taken) = self.inputs.taken() {
-            self.branch.report(Report::StdinTaken(taken));
+    fn handle_order(&mut self, order: Order) {
+        match order {
+            Order::Announce { link, end } => self.advisors.announce(link, end),
+            Order::Pmi(down) => self.mind.handle_pmi_down(down),
+            Order::ReleaseMemory => self.mind.handle_released(),
+            Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
+            Order::Forward { signal } => self.mind.handle_forward(signal),
+            Order::Resume => {
+                self.uplink.branch.set_launcher_suspended(false);
+                self.mind.handle_resume();
+            }
+            Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
+            Order::ModexWanted { asker, rank } => self.mind.handle_modex_wanted(asker, rank),
+            Order::ModexFound { token, data } => self.mind.handle_modex_found(token, data),
+            Order::NamesAnswered { id, answer } => self.mind.handle_names_answer(id, answer),
+            Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
+            Order::Stdin(bytes) => {
+                self.inputs.push(bytes);
+                self.inputs.write(&self.poller, &mut self.uplink.branch);
+            }
+            Order::StdinEnd => {
+                self.inputs.end();
+                self.inputs.write(&self.poller, &mut self.uplink.branch);
+            }
+            Order::Suspend { stops_ranks } => {
+                self.uplink.branch.set_launcher_suspended(true);
+                if stops_ranks {
+                    self.mind.handle_suspend();
+                }
+            }
+            Order::WatchProgress => self.activity.watch(),
         }
     }
 
-    /// Nothing more is read from one of a rank's sockets.
-    pub(super) fn ignore(&mut self, index: usize, which: u64) {
-        if let Some(io) = self.ranks.ios.get(index).and_then(Option::as_ref)
-            && let Some(sockets) = &io.sockets
+    /// Has this host's part of a spawned group started.
+    fn begin_group(&mut self, group: GroupPlan) {
+        let StartKit { plan, host, .. } = &self.kit;
+        let options = plan.pmi_group(&group, NodeId::of(*host));
+        let ranks: Vec<_> = group.job_ranks(*host).collect();
+        if !self.mind.handle_group(group.first, options, &ranks) {
+            return;
+        }
+        let indices = self.ranks.add(&ranks);
+        let group = OwnGroup::new(plan, group, *host, indices);
+        self.kit.groups.all.push(group);
+        self.serve_pmix(self.kit.groups.all.len() - 1);
+    }
+
+    /// Has the PMIx server serve a process group, if a program of it here may need that.
+    pub(super) fn serve_pmix(&mut self, number: usize) {
+        self.pmix
+            .serve(number, &mut self.kit, &mut self.mind, &self.poller);
+    }
+
+    /// Starts the next rank, if one is to be started.
+    pub(super) fn start_next(&mut self) {
+        let Some(rank) = self.mind.poll_spawn() else {
+            return;
+        };
+        match self.start_rank(rank) {
+            Ok(pid) => {
+                self.mind
+                    .handle_spawned(rank, pid.as_raw_nonzero().get().cast_unsigned());
+                self.kit.handle_started(rank, Instant::now());
+            }
+            Err(error) => self.mind.handle_not_spawned(rank, error),
+        }
+    }
+
+    fn start_rank(&mut self, rank: Rank) -> Result<Pid, StartError> {
+        let index = self.ranks.indices.get(&rank);
+        let index = *index.expect("the mind starts ranks of this host only");
+        if let Some(singleton) = self.kit.plan.pmi.singleton
+            && rank == Rank(0)
         {
-            let _ = match which {
-                kind::PMI => epoll::delete(&self.pollers.all, &sockets.pmi),
-                _ => epoll::delete(&self.pollers.all, &sockets.link),
-            };
+            let io = singleton::adopt(rank, singleton, self.kit.plan.detect)?;
+            let pid = io.pid;
+            let inserted = self.ranks.insert(index, io, &self.poller, &self.outputs);
+            return inserted.map(|()| pid).map_err(singleton::unreachable);
         }
-    }
-
-    fn set_interest(&mut self, index: usize, which: u64, flags: epoll::EventFlags) {
-        if let Some(io) = self.ranks.ios.get(index).and_then(Option::as_ref)
-            && let Some(sockets) = &io.sockets
-        {
-            let data = epoll::EventData::new_u64((index as u64) << kind::BITS | which);
-            // One that is not watched any more has closed its end.
-            let _ = match which {
-                kind::PMI => epoll::modify(&self.pollers.all, &sockets.pmi, data, flags),
-                _ => epoll::modify(&self.pollers.all, &sockets.link, data, flags),
-            };
+        let report = |report| self.uplink.report(report);
+        self.ranks.retire(index, report);
+        let incarnation = self.mind.incarnation(rank);
+        let (io, stdin) = self.kit.start(&NewRank {
+            rank,
+            index,
+            incarnation,
+            // What the process before has read is not there any more.
+            has_input: self.inputs.has(index) && incarnation == Incarnation(0),
+            advisors: self.advisors.value_for(rank),
+            pmix: &self.pmix,
+        })?;
+        let pid = io.pid;
+        // A rank that runs and cannot be watched is left to the sweep that follows a failed start.
+        self.ranks
+            .insert(index, io, &self.poller, &self.outputs)
+            .map_err(no_descriptors)?;
+        if let Some(stdin) = stdin {
+            self.inputs.set_pipe(index, stdin);
+            self.inputs.write_to(index, &self.poller, &mut self.uplink.branch);
         }
+        Ok(pid)
     }
 }

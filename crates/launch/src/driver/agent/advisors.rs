@@ -1,19 +1,20 @@
-//! Advisors and stores of checkpoints on this host, and the signals that are for the job.
+//! Advisors and stores of checkpoints on this host.
 
 use std::{
     collections::BTreeMap,
-    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
 use ropewalk_agent_link::{Connection, Kind, Listener, NO_END, ToAgent, ToProgram};
 use ropewalk_launch_core::protocol::{AnnouncedEnd, LinkNews, Report};
 use ropewalk_names::Rank;
-use rustix::event::epoll;
+use rustix::event::epoll::EventFlags;
 
-use super::{Agent, kind};
-
-const SIGTERM: i32 = 15;
+use super::{
+    poller::{Poller, Source},
+    rank_table::RankTable,
+};
+use crate::driver::branch::Branch;
 
 /// The links to them.
 pub(super) struct Advisors {
@@ -21,10 +22,6 @@ pub(super) struct Advisors {
     listener: Option<Listener>,
     links: BTreeMap<u32, Advised>,
     next: u32,
-    /// When the agent was first told to end by a signal, and handed that on.
-    terminated: Option<Instant>,
-    /// It was told so when nobody was there to hear of it.
-    is_terminated: bool,
 }
 
 /// An advisor or store at the other end of a link.
@@ -43,33 +40,24 @@ impl Advisors {
     const MESSAGES_PER_TURN: usize = 16;
     /// How often the steps of one link are reported.
     const STEPS: Duration = Duration::from_millis(200);
-    /// How long after the first the same signal is the same: batch systems send it to several processes of a step.
-    const SAME: Duration = Duration::from_secs(1);
 
-    pub(super) fn listen(poller: &OwnedFd) -> Self {
+    pub(super) fn listen(poller: &Poller) -> Self {
         let mut random = [0; 8];
         let listener = getrandom::fill(&mut random).ok().and_then(|()| {
             let listener = Listener::bind(format!("{:016x}", u64::from_le_bytes(random))).ok()?;
-            let data = epoll::EventData::new_u64(kind::ADVISORS);
-            epoll::add(poller, &listener, data, epoll::EventFlags::IN).ok()?;
+            poller.add(&listener, Source::Advisors, EventFlags::IN).ok()?;
             Some(listener)
         });
         Self {
             listener,
             links: BTreeMap::new(),
             next: 0,
-            terminated: None,
-            is_terminated: false,
         }
     }
 
     /// The variable by which a rank finds its agent.
     pub(super) fn value_for(&self, rank: Rank) -> Option<String> {
         Some(self.listener.as_ref()?.value_for(rank.0))
-    }
-
-    pub(super) fn is_terminated(&self) -> bool {
-        self.is_terminated
     }
 
     pub(super) fn announce(&self, link: Option<u32>, end: AnnouncedEnd) {
@@ -87,46 +75,44 @@ impl Advisors {
             }
         }
     }
-}
 
-impl Agent {
-    pub(super) fn accept_advisors(&mut self) {
-        let most = Advisors::LINKS_PER_RANK * (self.ranks.ios.len() + 1);
-        while let Some(connection) = self.advisors.listener.as_ref().and_then(Listener::accept) {
-            let number = self.advisors.next;
-            let data = epoll::EventData::new_u64(kind::ADVISED | u64::from(number));
-            let is_added = self.advisors.links.len() < most
-                && epoll::add(&self.pollers.all, &connection, data, epoll::EventFlags::IN).is_ok();
+    /// Takes new links, and what came over them.
+    pub(super) fn accept(&mut self, ranks: &RankTable, poller: &Poller, branch: &mut Branch) {
+        let most = Self::LINKS_PER_RANK * (ranks.ios.len() + 1);
+        while let Some(connection) = self.listener.as_ref().and_then(Listener::accept) {
+            let number = self.next;
+            let source = Source::Advised(number);
+            let is_added = self.links.len() < most && poller.add(&connection, source, EventFlags::IN).is_ok();
             if is_added {
-                self.advisors.next = number.wrapping_add(1);
+                self.next = number.wrapping_add(1);
                 let advised = Advised {
                     connection,
                     known: None,
                     told: None,
                 };
-                self.advisors.links.insert(number, advised);
+                self.links.insert(number, advised);
                 // What it says first has come with it.
-                self.read_advised(number);
+                self.read(number, ranks, branch);
             }
         }
     }
 
     /// Takes what came over a link. Returns whether there may be more.
-    pub(super) fn read_advised(&mut self, number: u32) -> bool {
-        for _ in 0..Advisors::MESSAGES_PER_TURN {
-            let Some(advised) = self.advisors.links.get_mut(&number) else {
+    pub(super) fn read(&mut self, number: u32, ranks: &RankTable, branch: &mut Branch) -> bool {
+        for _ in 0..Self::MESSAGES_PER_TURN {
+            let Some(advised) = self.links.get_mut(&number) else {
                 return false;
             };
             let message = match advised.connection.receive() {
                 Ok(Some(message)) => message,
                 Ok(None) => return false,
                 Err(_) => {
-                    self.forget_advised(number);
+                    self.forget(number, branch);
                     return false;
                 }
             };
             let (rank, news) = match (message, advised.known) {
-                (ToAgent::Hello { rank, kind }, None) if self.ranks.indices.contains_key(&Rank(rank)) => {
+                (ToAgent::Hello { rank, kind }, None) if ranks.indices.contains_key(&Rank(rank)) => {
                     advised.known = Some((Rank(rank), kind));
                     let news = match kind {
                         Kind::Advisor => LinkNews::Advisor,
@@ -136,7 +122,7 @@ impl Agent {
                 }
                 (ToAgent::Steps(steps), Some((rank, _))) => {
                     let now = Instant::now();
-                    if advised.told.is_some_and(|told| now < told + Advisors::STEPS) {
+                    if advised.told.is_some_and(|told| now < told + Self::STEPS) {
                         continue;
                     }
                     advised.told = Some(now);
@@ -148,55 +134,45 @@ impl Agent {
                 (ToAgent::Saved, Some((rank, Kind::Advisor))) => (rank, LinkNews::Saved),
                 // Whoever says something else is none of ours.
                 _ => {
-                    self.forget_advised(number);
+                    self.forget(number, branch);
                     return false;
                 }
             };
-            self.report_link(rank, number, news);
+            branch.report(Report::Link {
+                rank,
+                link: number,
+                news,
+            });
         }
         true
     }
 
     /// A rank is gone: what it said last counts.
-    pub(super) fn close_advised(&mut self, rank: Rank) {
-        self.accept_advisors();
+    pub(super) fn close(&mut self, rank: Rank, ranks: &RankTable, poller: &Poller, branch: &mut Branch) {
+        self.accept(ranks, poller, branch);
         let is_of_rank = |advised: &Advised| advised.known.is_some_and(|(known, _)| known == rank);
-        let links = self.advisors.links.iter();
+        let links = self.links.iter();
         let links: Vec<u32> = links
             .filter(|(_, advised)| is_of_rank(advised))
             .map(|(number, _)| *number)
             .collect();
         for number in links {
-            while self.read_advised(number) {}
-            self.forget_advised(number);
+            while self.read(number, ranks, branch) {}
+            self.forget(number, branch);
         }
     }
 
-    fn forget_advised(&mut self, number: u32) {
+    fn forget(&mut self, number: u32, branch: &mut Branch) {
         if let Some(Advised {
             known: Some((rank, _)),
             ..
-        }) = self.advisors.links.remove(&number)
+        }) = self.links.remove(&number)
         {
-            self.report_link(rank, number, LinkNews::Gone);
+            branch.report(Report::Link {
+                rank,
+                link: number,
+                news: LinkNews::Gone,
+            });
         }
-    }
-
-    fn report_link(&mut self, rank: Rank, link: u32, news: LinkNews) {
-        self.branch.report(Report::Link { rank, link, news });
-    }
-
-    /// Handles a signal for the job that somebody sent to this process: the launcher decides what comes of
-    /// it. An agent without a launcher, or one that ends its ranks anyway, ends.
-    pub(super) fn handle_signal_for_job(&mut self, signal: i32) {
-        if signal == SIGTERM {
-            let now = Instant::now();
-            let first = *self.advisors.terminated.get_or_insert(now);
-            if !self.branch.is_connected() || (self.mind.is_ending() && now > first + Advisors::SAME) {
-                self.advisors.is_terminated = true;
-                return;
-            }
-        }
-        self.branch.report(Report::Signalled { signal });
     }
 }

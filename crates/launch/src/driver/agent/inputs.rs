@@ -3,7 +3,14 @@
 use std::{collections::VecDeque, os::fd::OwnedFd};
 
 use bytes::Bytes;
-use rustix::io::{Errno, write};
+use ropewalk_launch_core::protocol::Report;
+use rustix::{
+    event::epoll::EventFlags,
+    io::{Errno, write},
+};
+
+use super::poller::{Channel, Poller, Source};
+use crate::driver::branch::Branch;
 
 /// The inputs of a host's ranks, by their number on it.
 pub(super) struct Inputs {
@@ -44,17 +51,9 @@ impl Inputs {
         index < self.inputs.len()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.inputs.len()
-    }
-
     /// The end of the pipe to write of a rank that is started.
     pub(super) fn set_pipe(&mut self, index: usize, pipe: OwnedFd) {
         self.inputs[index].pipe = Some(pipe);
-    }
-
-    pub(super) fn pipe(&self, index: usize) -> Option<&OwnedFd> {
-        self.inputs[index].pipe.as_ref()
     }
 
     pub(super) fn push(&mut self, bytes: Vec<u8>) {
@@ -71,33 +70,35 @@ impl Inputs {
         }
     }
 
-    /// Writes what a rank takes now. Returns whether something is left for later.
-    pub(super) fn write(&mut self, index: usize) -> bool {
-        let input = &mut self.inputs[index];
-        let Some(pipe) = &input.pipe else {
-            return false;
+    /// Writes what ranks take now, and reports how much that was.
+    pub(super) fn write(&mut self, poller: &Poller, branch: &mut Branch) {
+        for index in 0..self.inputs.len() {
+            self.write_to(index, poller, branch);
+        }
+        self.report_taken(branch);
+    }
+
+    /// Writes what a rank takes now, and reports how much that was. The poller tells when it takes more.
+    pub(super) fn write_to(&mut self, index: usize, poller: &Poller, branch: &mut Branch) {
+        let Some(input) = self.inputs.get_mut(index).filter(|input| input.pipe.is_some()) else {
+            return;
         };
-        while let Some(bytes) = input.queue.front_mut() {
-            match write(pipe, bytes) {
-                Ok(length) => {
-                    input.written += length as u64;
-                    bytes::Buf::advance(bytes, length);
-                    if bytes.is_empty() {
-                        input.queue.pop_front();
-                    }
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return true,
-                Err(_) => {
-                    input.close();
-                    return false;
-                }
+        let is_left = input.write();
+        if let Some(pipe) = &input.pipe {
+            // A pipe without a reader is told without being asked for, and again and again: not from here on.
+            poller.delete(pipe);
+            if is_left {
+                let _ = poller.add(pipe, Source::Rank(index, Channel::Stdin), EventFlags::OUT);
             }
         }
-        if input.ended {
-            input.pipe = None;
+        self.report_taken(branch);
+    }
+
+    /// Reports how much of the input was taken. Those that take no more count no more.
+    pub(super) fn report_taken(&mut self, branch: &mut Branch) {
+        if let Some(taken) = self.taken() {
+            branch.report(Report::StdinTaken(taken));
         }
-        false
     }
 
     /// A rank is gone.
@@ -109,7 +110,7 @@ impl Inputs {
 
     /// How many more bytes the slowest of those that read has taken since this was last asked. Once nobody reads any
     /// more, it is nothing, or all if others do.
-    pub(super) fn taken(&mut self) -> Option<u32> {
+    fn taken(&mut self) -> Option<u32> {
         let open = self.inputs.iter().filter(|input| !input.closed);
         let slowest = open.map(|input| input.written).min();
         let taken = slowest.or(self.is_shared.then_some(self.pushed))?;
@@ -120,6 +121,34 @@ impl Inputs {
 }
 
 impl Input {
+    /// Writes what the rank takes now. Returns true if something is left for later.
+    fn write(&mut self) -> bool {
+        let Some(pipe) = &self.pipe else {
+            return false;
+        };
+        while let Some(bytes) = self.queue.front_mut() {
+            match write(pipe, bytes) {
+                Ok(length) => {
+                    self.written += length as u64;
+                    bytes::Buf::advance(bytes, length);
+                    if bytes.is_empty() {
+                        self.queue.pop_front();
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => {
+                    self.close();
+                    return false;
+                }
+            }
+        }
+        if self.ended {
+            self.pipe = None;
+        }
+        false
+    }
+
     fn close(&mut self) {
         self.closed = true;
         self.pipe = None;
@@ -140,13 +169,13 @@ mod tests {
             let (reader, writer) = pipe();
             inputs.set_pipe(0, writer);
             inputs.push(vec![0; 100]);
-            assert!(!inputs.write(0));
+            assert!(!inputs.inputs[0].write());
             assert_eq!(inputs.taken(), None);
             inputs.close(1);
             assert_eq!(inputs.taken(), Some(100));
             drop(reader);
             inputs.push(vec![0; 10]);
-            assert!(!inputs.write(0));
+            assert!(!inputs.inputs[0].write());
             assert_eq!(inputs.taken(), is_shared.then_some(10));
         }
     }

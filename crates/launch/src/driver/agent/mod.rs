@@ -3,185 +3,83 @@
 mod actions;
 mod activity;
 mod advisors;
-mod children;
+mod asking;
+mod ends;
+mod events;
 mod groups;
 mod inputs;
 mod limits;
 mod memory_kills;
+mod outputs;
 mod pmix;
+mod poller;
 mod preparation;
+mod programs;
 mod rank_io;
 mod rank_link;
 mod rank_table;
-mod requests;
-mod respawns;
 mod silence;
 mod singleton;
 mod starting;
+mod sweep;
 mod topology;
+mod uplink;
 
-use std::{
-    io::{self, Write},
-    mem,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, mem, os::fd::AsFd, time::Instant};
 
-use ropewalk_launch_core::{
-    StdinSource, WholeLines,
-    host_agent::HostAgent,
-    mpi::open_mpi_job,
-    placement::{BindingError, Bindings},
-    protocol::{Down, OUTPUT_WINDOW, Order, Plan, Report},
-};
-use ropewalk_names::{HostId, Rank};
-use rustix::{
-    event::{Timespec, epoll},
-    process::Rlimit,
-    system::uname,
-};
+use ropewalk_launch_core::{StdinSource, host_agent::HostAgent, protocol::Report};
+use ropewalk_names::Rank;
+use rustix::{event::epoll::EventFlags, system::uname};
 
 use super::{
-    branch::{self, Branch, BranchEvent, Position},
+    branch::{self, Branch, Position},
     descendants,
-    idle_memory::IdleMemory,
-    keeper::{FAILED, KeeperLine},
-    mpi_programs,
-    process::Slots,
-    shared_memory::Killed,
-    signals::ChildSignals,
 };
 use activity::Activity;
 use advisors::Advisors;
-use groups::OwnGroup;
+use asking::Asking;
+use ends::Ends;
 use inputs::Inputs;
 use limits::held_bytes_max;
-use memory_kills::MemoryKills;
-use pmix::Helper;
+use outputs::Outputs;
+use pmix::PmixServer;
+use poller::{Poller, Source};
 pub(super) use preparation::Preparation;
-use rank_io::Reading;
 use rank_table::RankTable;
-use silence::Looks;
+use starting::StartKit;
+use uplink::Uplink;
 
-/// The parts of an agent. Its mind decides; the branch of the tree below it has a mind of its own.
+/// An agent: a loop that brings the events of its parts to the mind, and the decisions of the mind to the parts.
+///
+/// The branch of the tree below the agent has a mind of its own.
 pub(super) struct Agent {
-    plan: Arc<Plan>,
-    host: HostId,
     mind: HostAgent,
-    branch: Branch,
-    keeper: KeeperLine,
+    uplink: Uplink,
     kit: StartKit,
-    pmix: Option<Helper>,
-    looks: Looks,
-    pollers: Pollers,
+    pmix: PmixServer,
+    poller: Poller,
     ranks: RankTable,
     inputs: Inputs,
+    outputs: Outputs,
     activity: Activity,
     advisors: Advisors,
-    memory: IdleMemory,
     ends: Ends,
-    /// The node above was lost.
-    is_orphaned: bool,
-    flushed: Instant,
-    buffer: Vec<u8>,
-    asking: requests::Asking,
+    asking: Asking,
 }
 
-/// The descriptors that are waited for.
-struct Pollers {
-    all: OwnedFd,
-    /// The pipes that ranks write to, by themselves, so that one change stops them all when output is not taken.
-    outputs: OwnedFd,
-    are_outputs_read: bool,
-}
-
-/// The means by which ranks are started.
-struct StartKit {
-    slots: Slots,
-    groups: Vec<OwnGroup>,
-    /// If ranks are bound to them.
-    bindings: Result<Bindings, BindingError>,
-    /// The limit that this process had before it raised its own.
-    descriptors: Rlimit,
-}
-
-/// The ends of processes, and what they leave behind.
-struct Ends {
-    children: ChildSignals,
-    /// Ranks that have closed their PMI connections, and until when it is waited for their deaths.
-    closing: Vec<(Rank, Instant)>,
-    memory_kills: MemoryKills,
-    killed: Killed,
-    sweep: Sweep,
-}
-
-/// How far what the ranks left behind is gone.
-#[derive(Clone, Copy, Debug)]
-enum Sweep {
-    NotYet,
-    /// Processes are being killed, again at this time, and no longer than until then.
-    Killing {
-        next: Instant,
-        until: Instant,
-    },
-    /// Pipes are still open that somebody may hold who could not be killed; this is when one last was read.
-    Draining {
-        read: Instant,
-    },
-    Done,
-}
-
-/// The kinds of descriptors. The kind is in the lowest bits of the number with which a descriptor is
-/// registered; above them is the number of a rank.
-mod kind {
-    pub(super) const PMI: u64 = 0;
-    pub(super) const LINK: u64 = 1;
-    pub(super) const STDIN: u64 = 2;
-    pub(super) const STDOUT: u64 = 3;
-    pub(super) const STDERR: u64 = 4;
-    pub(super) const BITS: u32 = 3;
-    pub(super) const MASK: u64 = (1 << BITS) - 1;
-    /// Above these are the descriptors that are of no rank.
-    pub(super) const RANKS_MAX: u64 = u64::MAX >> 1;
-    pub(super) const BRANCH: u64 = u64::MAX;
-    pub(super) const CHILDREN: u64 = u64::MAX - 1;
-    pub(super) const OUTPUTS: u64 = u64::MAX - 2;
-    pub(super) const ADVISORS: u64 = u64::MAX - 3;
-    pub(super) const HELPER: u64 = u64::MAX - 4;
-    /// With the number of an advisor's link.
-    pub(super) const ADVISED: u64 = 1 << 63;
-}
-
-/// So large that the allocator has it from the system: it is zero there, and takes no memory until something
-/// is read into it.
-const BUFFER_SIZE: usize = 256 << 10;
 /// How many ranks are started between two looks at what else happens.
 const STARTS_PER_TURN: usize = 16;
-/// How long reports may wait for company while ranks are being started.
-const FLUSH_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a pipe may stay silent once all ranks are gone and yet be held open by somebody.
-const IDLE_MAX: Duration = Duration::from_millis(500);
-/// How often what the ranks left behind is killed, and for how long: what the kernel cannot kill by then hangs in a
-/// device, and waiting longer does not help.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
-const SWEEP_MAX: Duration = Duration::from_secs(2);
 
 impl Agent {
     /// Works until the job is over, or nobody wants it any more. Returns the exit code.
     pub(super) fn run(position: Position, preparation: Preparation) -> io::Result<u8> {
         let mut agent = Self::new(position, preparation)?;
-        agent.branch.report(Report::Ready {
+        agent.uplink.report(Report::Ready {
             host_name: uname().nodename().to_string_lossy().into_owned(),
         });
         agent.serve_pmix(0);
         agent.work()?;
-        agent.branch.finish();
-        agent.keeper.wake();
-        let code = match agent.is_orphaned {
-            true => FAILED,
-            false => 0,
-        };
+        let code = agent.uplink.finish();
         // The process ends, and the system takes all of it at once: to close one thing after the other takes longer.
         mem::forget(agent);
         Ok(code)
@@ -201,64 +99,38 @@ impl Agent {
         let start = plan.start(host);
         let endpoint = branch::bind(&position)?;
         let mut branch = Branch::start(position, endpoint)?;
-        let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let output_poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (descriptor, data) in [
-            (branch.as_fd(), kind::BRANCH),
-            (children.as_owned_fd().as_fd(), kind::CHILDREN),
-            (output_poller.as_fd(), kind::OUTPUTS),
+        let poller = Poller::new()?;
+        for (descriptor, source) in [
+            (branch.as_fd(), Source::Branch),
+            (children.as_owned_fd().as_fd(), Source::Children),
         ] {
-            epoll::add(
-                &poller,
-                descriptor,
-                epoll::EventData::new_u64(data),
-                epoll::EventFlags::IN,
-            )?;
+            poller.add(descriptor, source, EventFlags::IN)?;
         }
+        let outputs = Outputs::new(&poller)?;
         let ranks = start.ranks.clone();
         let inputs = match plan.stdin {
             StdinSource::Inherit => Inputs::new(usize::from(ranks.first() == Some(&Rank(0))), false),
             StdinSource::InheritAll => Inputs::new(ranks.len(), true),
             StdinSource::Null => Inputs::new(0, false),
         };
-        let bindings = topology::bindings(&plan.binding);
+        let mind = HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max());
+        let uplink = Uplink::new(branch, keeper, plan.detect);
         let activity = Activity::new(&plan);
+        let kit = StartKit::new(plan, host, ranks.len(), slots, descriptors);
         let advisors = Advisors::listen(&poller);
         Ok(Self {
-            mind: HostAgent::new(start, branch.endpoint().address().clone(), held_bytes_max()),
-            kit: StartKit {
-                slots,
-                groups: vec![OwnGroup::new(&plan, plan.first_group(), host, 0..ranks.len())],
-                bindings,
-                descriptors,
-            },
-            plan,
-            host,
-            branch,
-            keeper,
-            pmix: None,
-            looks: Looks::default(),
-            pollers: Pollers {
-                all: poller,
-                outputs: output_poller,
-                are_outputs_read: true,
-            },
+            mind,
+            uplink,
+            kit,
+            pmix: PmixServer::default(),
+            poller,
             ranks: RankTable::new(&ranks),
             inputs,
+            outputs,
             activity,
             advisors,
-            memory: IdleMemory::default(),
-            ends: Ends {
-                children,
-                closing: Vec::new(),
-                memory_kills,
-                killed: Killed::new(),
-                sweep: Sweep::NotYet,
-            },
-            is_orphaned: false,
-            flushed: Instant::now(),
-            buffer: vec![0; BUFFER_SIZE],
-            asking: requests::Asking::default(),
+            ends: Ends::new(children, memory_kills),
+            asking: Asking::default(),
         })
     }
 
@@ -274,28 +146,25 @@ impl Agent {
             self.advance_sweep();
             let is_rank = |session| self.ranks.pids.contains_key(&session);
             if self.activity.look_if_due(Instant::now(), is_rank) {
-                self.branch.report(Report::Active);
+                self.uplink.report(Report::Active);
             }
-            self.memory.handle_timeout(Instant::now());
-            self.ends.memory_kills.handle_time(Instant::now());
-            self.look_at_helper(Instant::now());
-            self.look_if_due(Instant::now());
+            self.ends.handle_time(Instant::now());
+            self.pmix.handle_time(Instant::now());
+            self.kit.handle_time(Instant::now(), &self.ranks, &self.mind);
             self.handle_closed(None);
             self.settle();
-            let now = Instant::now();
-            if !self.mind.is_spawning() || !self.branch.is_connected() || now >= self.flushed + FLUSH_INTERVAL
-            {
-                self.branch.flush();
-                self.flushed = now;
+            if self.uplink.flush_if_due(self.mind.is_spawning(), Instant::now()) {
                 self.settle();
             }
-            if self.branch.is_over() {
+            if self.uplink.branch.is_over() {
                 return Ok(());
             }
-            if self.advisors.is_terminated() {
+            if self.uplink.is_terminated() {
                 return Err(io::Error::other("was told to end by signal 15"));
             }
-            self.stop_or_go_on_reading();
+            if self.outputs.stop_or_go_on(&self.poller, &self.uplink.branch) {
+                self.ends.sweep.handle_output(Instant::now());
+            }
             self.wait()?;
         }
     }
@@ -309,10 +178,10 @@ impl Agent {
                 is_quiet = false;
             }
             while let Some(message) = self.mind.poll_helper() {
-                self.tell_helper(&message);
+                self.pmix.tell(&message, &self.poller);
                 is_quiet = false;
             }
-            while let Some(event) = self.branch.poll_event() {
+            while let Some(event) = self.uplink.poll_event() {
                 self.handle_branch(event);
                 is_quiet = false;
             }
@@ -322,276 +191,82 @@ impl Agent {
         }
     }
 
-    fn handle_branch(&mut self, event: BranchEvent) {
-        match event {
-            BranchEvent::Adopted => self.keeper.tell_adopted(),
-            BranchEvent::SeeksLauncher => self.keeper.tell_orphaned(self.plan.detect),
-            BranchEvent::ChildLost(node) => self.mind.handle_child_lost(node),
-            BranchEvent::Pmi(node, up) => self.mind.handle_pmi_up(node, up),
-            BranchEvent::Down(Down::Cancel(id)) => self.mind.handle_cancel(id),
-            BranchEvent::Down(Down::Forget(id)) => self.forget_group(id),
-            BranchEvent::Down(Down::Group(group)) => self.begin_group(*group),
-            BranchEvent::Down(Down::Order(order)) => self.handle_order(order),
-            BranchEvent::Down(Down::Pmi(down)) => self.mind.handle_pmi_down(down),
-            BranchEvent::Down(Down::News(news)) => self.mind.handle_news(news),
-            // These are the relay's own.
-            BranchEvent::Down(
-                Down::Acknowledged { .. }
-                | Down::Adopted
-                | Down::Bye
-                | Down::Credit(_)
-                | Down::Number(_)
-                | Down::Resend
-                | Down::To(..),
-            )
-            | BranchEvent::Up(_) => {}
-            BranchEvent::ParentLost(why) => {
-                self.is_orphaned = true;
-                // Whoever reads it is not there any more, or never was reached.
-                let _ = writeln!(io::stderr(), "cannot reach the node above: {why}");
-            }
-        }
-    }
-
-    fn handle_order(&mut self, order: Order) {
-        match order {
-            Order::Announce { link, end } => self.advisors.announce(link, end),
-            Order::Pmi(down) => self.mind.handle_pmi_down(down),
-            Order::ReleaseMemory => self.mind.handle_released(),
-            Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
-            Order::Forward { signal } => self.mind.handle_forward(signal),
-            Order::Resume => {
-                self.branch.set_launcher_suspended(false);
-                self.mind.handle_resume();
-            }
-            Order::Signal { rank, signal } => self.mind.handle_signal(rank, signal),
-            Order::ModexWanted { asker, rank } => self.mind.handle_modex_wanted(asker, rank),
-            Order::ModexFound { token, data } => self.mind.handle_modex_found(token, data),
-            Order::NamesAnswered { id, answer } => self.mind.handle_names_answer(id, answer),
-            Order::Spawned { id, result } => self.mind.handle_spawn_answer(id, result),
-            Order::Stdin(bytes) => {
-                self.inputs.push(bytes);
-                self.write_inputs();
-            }
-            Order::StdinEnd => {
-                self.inputs.end();
-                self.write_inputs();
-            }
-            Order::Suspend { stops_ranks } => {
-                self.branch.set_launcher_suspended(true);
-                if stops_ranks {
-                    self.mind.handle_suspend();
-                }
-            }
-            Order::WatchProgress => self.activity.watch(),
-        }
-    }
-
     fn wait(&mut self) -> io::Result<()> {
-        let sweep = match self.ends.sweep {
-            Sweep::Killing { next, .. } => Some(next),
-            Sweep::Draining { read } if self.pollers.are_outputs_read => Some(read + IDLE_MAX),
-            _ => None,
-        };
         let starts = self.mind.is_spawning() && self.may_start();
         let flush = starts.then(Instant::now);
         let deadline = self
+            .uplink
             .branch
             .next_deadline()
             .into_iter()
-            .chain(sweep)
             .chain(flush)
             .chain(self.activity.deadline())
-            .chain(self.memory.deadline())
-            .chain(self.pmix.as_ref().and_then(Helper::deadline))
-            .chain(self.looks.deadline())
-            .chain(self.ends.closing.iter().map(|(_, due)| *due))
+            .chain(self.kit.deadline())
+            .chain(self.pmix.deadline())
+            .chain(self.ends.deadline(self.outputs.are_read()))
             .min();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let is_due = left.is_some_and(|left| left.is_zero());
         if !is_due && self.look_for_request() {
             return Ok(());
         }
-        let mut events = [const { mem::MaybeUninit::uninit() }; 64];
-        let ready: Vec<(u64, epoll::EventFlags)> =
-            match epoll::wait(&self.pollers.all, &mut events, timeout.as_ref()) {
-                Ok((events, _)) => events
-                    .iter()
-                    .map(|event| (event.data.u64(), event.flags))
-                    .collect(),
-                Err(rustix::io::Errno::INTR) => Vec::new(),
-                Err(errno) => return Err(errno.into()),
-            };
+        let ready = self.poller.wait(left)?;
         let mut is_branch_ready = is_due || ready.is_empty();
         self.asking.handle_ready(&ready);
-        for (data, flags) in ready {
-            match data {
-                kind::BRANCH => is_branch_ready = true,
-                kind::CHILDREN => self.handle_children(),
-                kind::OUTPUTS => self.read_outputs(),
-                kind::ADVISORS => self.accept_advisors(),
-                kind::HELPER => {
-                    if flags.contains(epoll::EventFlags::OUT) {
-                        self.send_to_helper();
+        for (source, flags) in ready {
+            match source {
+                Source::Branch => is_branch_ready = true,
+                Source::Children => self.handle_children(),
+                Source::Outputs => self.read_outputs(),
+                Source::Advisors => {
+                    self.advisors
+                        .accept(&self.ranks, &self.poller, &mut self.uplink.branch);
+                }
+                Source::Helper => {
+                    if flags.contains(EventFlags::OUT) {
+                        self.pmix.send(&self.poller);
                     }
                     self.read_helper();
                 }
-                _ if data & kind::ADVISED != 0 => {
-                    self.read_advised(data as u32);
+                Source::Advised(number) => {
+                    self.advisors.read(number, &self.ranks, &mut self.uplink.branch);
                 }
-                _ => self.handle_rank_ready((data >> kind::BITS) as usize, data & kind::MASK, flags),
+                Source::Rank(index, channel) => self.handle_rank_ready(index, channel, flags),
             }
             self.settle();
         }
         if is_branch_ready {
-            self.branch.progress();
+            self.uplink.branch.progress();
         }
         Ok(())
     }
 
-    fn handle_rank_ready(&mut self, index: usize, which: u64, flags: epoll::EventFlags) {
-        match which {
-            kind::PMI => {
-                if flags.contains(epoll::EventFlags::OUT) {
-                    self.send_answers(index);
-                }
-                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-                    self.read_pmi(index);
-                }
-            }
-            kind::LINK => {
-                if flags.contains(epoll::EventFlags::OUT) {
-                    self.send_link(index);
-                }
-                if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-                    self.read_link(index);
-                }
-            }
-            kind::STDIN => self.write_input(index),
-            _ => {}
-        }
+    /// Returns true if ranks may be started: not before the agent can tell somebody.
+    fn may_start(&self) -> bool {
+        self.uplink.branch.is_connected() || self.kit.may_start_alone()
     }
 
-    fn read_outputs(&mut self) {
-        let mut events = [const { mem::MaybeUninit::uninit() }; 64];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let Ok((events, _)) = epoll::wait(&self.pollers.outputs, &mut events, Some(&at_once)) else {
-            return;
-        };
-        let ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
-        for data in ready {
-            if self.branch.own_output() >= OUTPUT_WINDOW {
-                return;
-            }
-            self.read_output((data >> kind::BITS) as usize, data & ((1 << kind::BITS) - 1));
-        }
-    }
-
-    fn read_output(&mut self, index: usize, which: u64) {
-        self.activity.note();
-        let Some(io) = self.ranks.ios.get_mut(index).and_then(Option::as_mut) else {
-            return;
-        };
-        let rank = io.rank;
-        let slot = &mut io.outputs[usize::from(which == kind::STDERR)];
-        let Some(output) = slot else {
-            return;
-        };
-        let lines = match output.read(&mut self.buffer) {
-            Reading::Drained => return,
-            Reading::Some(lines) => lines,
-            Reading::Over => slot
-                .take()
-                .map(|output| output.lines)
-                .and_then(WholeLines::finish),
-        };
-        if let Some(lines) = lines {
-            let stream = starting::stream(which);
-            self.branch.report(Report::Output { rank, stream, lines });
-        }
-        if let Sweep::Draining { read } = &mut self.ends.sweep {
-            *read = Instant::now();
-        }
-        self.ranks.forget_if_over(index);
-    }
-
-    /// Output that nobody takes makes the ranks wait.
-    fn stop_or_go_on_reading(&mut self) {
-        let read = self.branch.own_output() < OUTPUT_WINDOW;
-        if read == self.pollers.are_outputs_read {
-            return;
-        }
-        let flags = if read {
-            epoll::EventFlags::IN
-        } else {
-            epoll::EventFlags::empty()
-        };
-        let data = epoll::EventData::new_u64(kind::OUTPUTS);
-        if epoll::modify(&self.pollers.all, &self.pollers.outputs, data, flags).is_ok() {
-            self.pollers.are_outputs_read = read;
-        }
-        if let (true, Sweep::Draining { read }) = (read, &mut self.ends.sweep) {
-            *read = Instant::now();
-        }
-    }
-
+    /// Ends what the ranks left behind, once none is left.
     fn advance_sweep(&mut self) {
-        let now = Instant::now();
-        match self.ends.sweep {
-            Sweep::Killing { next, until } if next <= now => {
-                self.handle_children();
-                let is_spared = |pid| self.branch.is_starter(pid) || self.is_helper(pid);
-                let is_clean = descendants::kill_others(is_spared) && self.pmix.is_none();
-                self.ends.sweep = if is_clean || until <= now {
-                    Sweep::Draining { read: now }
-                } else {
-                    let next = now + SWEEP_INTERVAL;
-                    Sweep::Killing { next, until }
-                };
-                self.advance_sweep();
-            }
-            Sweep::Draining { read } => {
-                let is_idle = self.pollers.are_outputs_read && read + IDLE_MAX <= now;
-                if is_idle {
-                    self.give_up_outputs();
-                }
-                if self.ranks.ios.iter().all(Option::is_none) {
-                    self.ends.sweep = Sweep::Done;
-                    self.remove_leftovers();
-                    self.forget_helper();
-                    self.mind.handle_swept();
-                }
-            }
-            _ => {}
+        let mut now = Instant::now();
+        while self.ends.sweep.must_kill(now) {
+            self.handle_children();
+            let is_spared = |pid| self.uplink.branch.is_starter(pid) || self.pmix.is_helper(pid);
+            let is_clean = descendants::kill_others(is_spared) && !self.pmix.is_running();
+            self.ends.sweep.handle_killed(is_clean, now);
+            now = Instant::now();
         }
-    }
-
-    fn remove_leftovers(&self) {
-        let programs = self.kit.groups.iter().flat_map(|group| &group.programs).flatten();
-        let environments: Vec<_> = programs.map(|started| started.environment.as_slice()).collect();
-        mpi_programs::remove_leftovers(open_mpi_job(self.plan.job), &environments);
-        self.ends.killed.remove_leftovers();
-    }
-
-    /// Pipes that somebody holds open who is not one of us; what came last from them counts.
-    fn give_up_outputs(&mut self) {
-        for index in 0..self.ranks.ios.len() {
-            for which in [kind::STDOUT, kind::STDERR] {
-                let Some(io) = &mut self.ranks.ios[index] else {
-                    continue;
-                };
-                let rank = io.rank;
-                let output = io.outputs[usize::from(which == kind::STDERR)].take();
-                if let Some(lines) = output.and_then(|output| output.lines.finish()) {
-                    let stream = starting::stream(which);
-                    self.branch.report(Report::Output { rank, stream, lines });
-                }
-            }
-            self.ranks.forget_if_over(index);
+        if !self.ends.sweep.is_draining() {
+            return;
+        }
+        if self.ends.sweep.is_idle(self.outputs.are_read(), now) {
+            self.ranks.give_up_outputs(|report| self.uplink.report(report));
+        }
+        if self.ranks.ios.iter().all(Option::is_none) {
+            self.ends.sweep.finish();
+            self.ends.remove_leftovers(&self.kit);
+            self.pmix.forget();
+            self.mind.handle_swept();
         }
     }
 }

@@ -15,31 +15,42 @@ use std::{
 
 use ropewalk_launch_core::{
     Segment,
-    pmix::{FromHelper, Incoming, ToHelper, encode},
-    protocol::{Report, StartError, StartErrorKind},
+    host_agent::HostAgent,
+    pmix::{FromHelper, Incoming, MessageError, ToHelper, encode},
 };
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
 use rustix::{
-    event::epoll,
+    event::epoll::EventFlags,
     io::Errno,
     net::{RecvFlags, SendFlags, recv, send},
     process::{Pid, Signal, kill_process},
     system::uname,
 };
 
-use super::{Agent, groups::OwnGroup, kind};
+use super::{
+    groups::{Groups, OwnGroup},
+    poller::{Poller, Source},
+    starting::StartKit,
+};
 use crate::driver::{
     agent_process::HELPER_VARIABLE,
     process::{self, Inherited, ProcessOptions, Program},
 };
 
-/// The helper, as its agent reaches it.
-pub(super) struct Helper {
+/// The PMIx server of this host, if a program needs it.
+#[derive(Default)]
+pub(super) struct PmixServer {
+    helper: Option<Helper>,
+}
+
+/// The process with libpmix, as its agent reaches it.
+struct Helper {
     pid: Pid,
     socket: OwnedFd,
     incoming: Incoming,
     unsent: Vec<u8>,
+    buffer: Vec<u8>,
     /// Its files, and those of its clients.
     directory: PathBuf,
     /// The variables of each process, by its group and the rank there.
@@ -48,25 +59,238 @@ pub(super) struct Helper {
     answer_by: Option<Instant>,
 }
 
+/// How much of what the helper says is read at once.
+const BUFFER_SIZE: usize = 64 << 10;
 /// How long libpmix may take to start, and to take a process group.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long it may take to remove files.
 const END: Duration = Duration::from_millis(500);
 /// The exit code of a job whose helper died.
-const LOST: i32 = 125;
+pub(super) const LOST: i32 = 125;
 
-impl Helper {
-    /// The variables of a process.
-    pub(super) fn environment(&self, group: u32, rank: u32) -> &[CString] {
-        self.environments
-            .get(&(group, rank))
+impl PmixServer {
+    /// Has a process group served, if a program of it here may need that.
+    pub(super) fn serve(&mut self, number: usize, kit: &mut StartKit, mind: &mut HostAgent, poller: &Poller) {
+        let Some(group) = kit.groups.all.get(number) else {
+            return;
+        };
+        let libraries = group
+            .programs
+            .iter()
+            .flatten()
+            .find_map(|started| started.pmix.clone());
+        if let (None, Some(libraries)) = (&self.helper, &libraries)
+            && kit.plan.pmi.singleton.is_none()
+        {
+            match Helper::start(libraries, kit, poller) {
+                Ok(helper) => self.helper = Some(helper),
+                Err(error) => {
+                    let reason = format!("its PMIx server cannot be started: {error}");
+                    return kit.groups.refuse_pmix(&reason);
+                }
+            }
+            // What was spawned from elsewhere before.
+            for known in 0..number {
+                self.register_namespace(known, kit, mind);
+            }
+        }
+        if self.helper.is_some() {
+            self.register_namespace(number, kit, mind);
+        }
+    }
+
+    fn register_namespace(&mut self, number: usize, kit: &StartKit, mind: &mut HostAgent) {
+        let own_name = uname().nodename().to_string_lossy().into_owned();
+        let group = &kit.groups.all[number].plan;
+        mind.register_namespace(kit.plan.namespace(group, kit.host, &own_name));
+        if let Some(helper) = &mut self.helper {
+            helper.answer_by = Some(Instant::now() + PATIENCE);
+        }
+    }
+
+    /// The variables that a rank gets from the server.
+    pub(super) fn environment(&self, group: &OwnGroup, rank: Rank) -> &[CString] {
+        let own_rank = rank.0 - group.plan.first.0;
+        let helper = self.helper.as_ref();
+        helper
+            .and_then(|helper| helper.environments.get(&(group.plan.id, own_rank)))
             .map_or(&[], |variables| variables)
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.answer_by
+    /// Returns true if there is a helper.
+    pub(super) fn is_running(&self) -> bool {
+        self.helper.is_some()
     }
 
+    /// Returns true if a process is the helper.
+    pub(super) fn is_helper(&self, pid: Pid) -> bool {
+        self.helper.as_ref().is_some_and(|helper| helper.pid == pid)
+    }
+
+    /// When to call [`handle_time`](Self::handle_time).
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.helper.as_ref()?.answer_by
+    }
+
+    /// A helper that does not answer is ended.
+    pub(super) fn handle_time(&mut self, now: Instant) {
+        if let Some(helper) = &mut self.helper
+            && helper.answer_by.take_if(|due| *due <= now).is_some()
+        {
+            helper.kill();
+        }
+    }
+
+    pub(super) fn tell(&mut self, message: &ToHelper, poller: &Poller) {
+        if let Some(helper) = &mut self.helper {
+            helper.unsent.extend(encode(message));
+            self.send(poller);
+        }
+    }
+
+    /// Sends what the helper takes now.
+    pub(super) fn send(&mut self, poller: &Poller) {
+        let Some(helper) = &mut self.helper else {
+            return;
+        };
+        let flags = match helper.send() {
+            true => EventFlags::IN | EventFlags::OUT,
+            false => EventFlags::IN,
+        };
+        // One that is not watched any more is gone.
+        let _ = poller.modify(&helper.socket, Source::Helper, flags);
+    }
+
+    /// Takes bytes that the helper has sent. Returns true if there were some.
+    pub(super) fn receive(&mut self, poller: &Poller) -> bool {
+        let Some(helper) = &mut self.helper else {
+            return false;
+        };
+        loop {
+            match recv(&helper.socket, &mut helper.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((length, _)) if length > 0 => {
+                    helper.incoming.push(&helper.buffer[..length]);
+                    return true;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return false,
+                Ok(_) | Err(_) => {
+                    // Its end is told by its process.
+                    poller.delete(&helper.socket);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// The next message that has come, if it is whole. A helper that sends anything else is killed.
+    pub(super) fn next_message(&mut self, groups: &mut Groups) -> Result<Option<FromHelper>, MessageError> {
+        let Some(helper) = &mut self.helper else {
+            return Ok(None);
+        };
+        let message = helper.incoming.next_message().inspect_err(|_| helper.kill())?;
+        match &message {
+            Some(FromHelper::Registered { group, environments }) => {
+                helper.answer_by = None;
+                for (rank, variables) in environments {
+                    let variables = variables
+                        .iter()
+                        .filter_map(|text| CString::new(text.as_str()).ok());
+                    helper.environments.insert((*group, *rank), variables.collect());
+                }
+            }
+            Some(FromHelper::Failed { reason }) => groups.refuse_pmix(reason),
+            _ => {}
+        }
+        Ok(message)
+    }
+
+    /// No rank is left: the helper is to end by itself, and is killed if it does not.
+    pub(super) fn end(&mut self, now: Instant, poller: &Poller) {
+        self.tell(&ToHelper::End, poller);
+        if let Some(helper) = &mut self.helper {
+            helper.answer_by = Some(now + END);
+        }
+    }
+
+    /// Removes the files of the helper, which is gone, and of its clients.
+    pub(super) fn forget(&mut self) {
+        if let Some(helper) = self.helper.take() {
+            let _ = fs::remove_dir_all(&helper.directory);
+        }
+    }
+}
+
+impl Helper {
+    fn start(libraries: &[PathBuf], kit: &mut StartKit, poller: &Poller) -> io::Result<Self> {
+        let failed = |error| match error {
+            process::ProcessError::Directory(error)
+            | process::ProcessError::Execute(error)
+            | process::ProcessError::System(error) => error,
+        };
+        let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+        let directory = temporary.join(format!("ropewalk-pmix-{}-{}", kit.plan.job, kit.host.0));
+        let mut words = directory.clone().into_os_string();
+        for library in libraries {
+            words.push("\n");
+            words.push(library);
+        }
+        let segment = Segment {
+            arguments: vec!["agent".into()],
+            ..Segment::new(kit.plan.agents.executable.clone())
+        };
+        let path = env::var_os("PATH").unwrap_or_default();
+        let program = Program::new(&segment, &path)?;
+        // Of an outer job it knows nothing.
+        let inherited = env::vars_os().filter(|(name, _)| !belongs_to_outer_job(name));
+        let own = [
+            // Shared memory is faster for a thousand ranks, and stays behind when somebody is killed.
+            ("PMIX_MCA_gds", OsString::from("hash")),
+            (HELPER_VARIABLE, words),
+        ];
+        let own = own.map(|(name, value)| (OsString::from(name), value));
+        let environment: Vec<CString> = inherited
+            .chain(own)
+            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
+            .collect::<Result<_, _>>()?;
+        let environment: Vec<_> = environment.iter().map(CString::as_c_str).collect();
+        let (socket, its_socket) = UnixStream::pair()?;
+        let null = || kit.slots.null();
+        let inherited = Inherited {
+            stdin: its_socket.into(),
+            stdout: null()?,
+            stderr: rustix::stdio::stderr().try_clone_to_owned()?,
+            pmi: null()?,
+            link: null()?,
+        };
+        let options = ProcessOptions {
+            inherited,
+            environment: &environment,
+            descriptors: kit.descriptors,
+            processors: None,
+            // A batch system sends them to all processes of a step; what they ask for, the agent does.
+            blocks_signals: true,
+        };
+        let pid = process::start(&program, &mut kit.slots, &options).map_err(failed)?;
+        poller.add(&socket, Source::Helper, EventFlags::IN)?;
+        Ok(Self {
+            pid,
+            socket: socket.into(),
+            incoming: Incoming::default(),
+            unsent: Vec::new(),
+            buffer: vec![0; BUFFER_SIZE],
+            directory,
+            environments: BTreeMap::new(),
+            answer_by: None,
+        })
+    }
+
+    fn kill(&self) {
+        // One that is gone in the meantime is what we want.
+        let _ = kill_process(self.pid, Signal::KILL);
+    }
+
+    /// Sends what the helper takes now. Returns true if something is left.
     fn send(&mut self) -> bool {
         while !self.unsent.is_empty() {
             match send(
@@ -85,286 +309,17 @@ impl Helper {
     }
 }
 
-impl Agent {
-    /// Has the PMIx server serve a process group, if a program of it here may need that.
-    pub(super) fn serve_pmix(&mut self, number: usize) {
-        let Some(group) = self.kit.groups.get(number) else {
-            return;
-        };
-        let libraries = group
-            .programs
-            .iter()
-            .flatten()
-            .find_map(|started| started.pmix.clone());
-        let is_served = self.pmix.is_some();
-        if let (false, Some(libraries)) = (is_served, &libraries)
-            && self.plan.pmi.singleton.is_none()
-        {
-            match self.start_helper(libraries) {
-                Ok(helper) => self.pmix = Some(helper),
-                Err(error) => {
-                    return self.refuse_pmix(&format!("its PMIx server cannot be started: {error}"));
-                }
-            }
-            // What was spawned from elsewhere before.
-            for known in 0..number {
-                self.register_namespace(known);
-            }
-        }
-        if self.pmix.is_some() {
-            self.register_namespace(number);
-        }
-    }
-
-    fn register_namespace(&mut self, number: usize) {
-        let own_name = uname().nodename().to_string_lossy().into_owned();
-        let namespace = self
-            .plan
-            .namespace(&self.kit.groups[number].plan, self.host, &own_name);
-        self.mind.register_namespace(namespace);
-        if let Some(helper) = &mut self.pmix {
-            helper.answer_by = Some(Instant::now() + PATIENCE);
-        }
-    }
-
-    fn start_helper(&mut self, libraries: &[PathBuf]) -> io::Result<Helper> {
-        let failed = |error| match error {
-            process::ProcessError::Directory(error)
-            | process::ProcessError::Execute(error)
-            | process::ProcessError::System(error) => error,
-        };
-        let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-        let directory = temporary.join(format!("ropewalk-pmix-{}-{}", self.plan.job, self.host.0));
-        let mut words = directory.clone().into_os_string();
-        for library in libraries {
-            words.push("\n");
-            words.push(library);
-        }
-        let segment = Segment {
-            arguments: vec!["agent".into()],
-            ..Segment::new(self.plan.agents.executable.clone())
-        };
-        let path = env::var_os("PATH").unwrap_or_default();
-        let program = Program::new(&segment, &path)?;
-        // Of an outer job it knows nothing.
-        let inherited = env::vars_os().filter(|(name, _)| !belongs_to_outer_job(name));
-        let own = [
-            // Shared memory is faster for a thousand ranks, and stays behind when somebody is killed.
-            ("PMIX_MCA_gds", OsString::from("hash")),
-            (HELPER_VARIABLE, words),
-        ];
-        let own = own.map(|(name, value)| (OsString::from(name), value));
-        let environment: Vec<CString> = inherited
-            .chain(own)
-            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
-            .collect::<Result<_, _>>()?;
-        let environment: Vec<_> = environment.iter().map(CString::as_c_str).collect();
-        let (socket, its_socket) = UnixStream::pair()?;
-        let null = || self.kit.slots.null();
-        let inherited = Inherited {
-            stdin: its_socket.into(),
-            stdout: null()?,
-            stderr: rustix::stdio::stderr().try_clone_to_owned()?,
-            pmi: null()?,
-            link: null()?,
-        };
-        let options = ProcessOptions {
-            inherited,
-            environment: &environment,
-            descriptors: self.kit.descriptors,
-            processors: None,
-            // A batch system sends them to all processes of a step; what they ask for, the agent does.
-            blocks_signals: true,
-        };
-        let pid = process::start(&program, &mut self.kit.slots, &options).map_err(failed)?;
-        let data = epoll::EventData::new_u64(kind::HELPER);
-        epoll::add(&self.pollers.all, &socket, data, epoll::EventFlags::IN)?;
-        Ok(Helper {
-            pid,
-            socket: socket.into(),
-            incoming: Incoming::default(),
-            unsent: Vec::new(),
-            directory,
-            environments: BTreeMap::new(),
-            answer_by: None,
-        })
-    }
-
-    pub(super) fn tell_helper(&mut self, message: &ToHelper) {
-        let Some(helper) = &mut self.pmix else {
-            return;
-        };
-        helper.unsent.extend(encode(message));
-        self.send_to_helper();
-    }
-
-    pub(super) fn send_to_helper(&mut self) {
-        let Some(helper) = &mut self.pmix else {
-            return;
-        };
-        let flags = match helper.send() {
-            true => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-            false => epoll::EventFlags::IN,
-        };
-        let data = epoll::EventData::new_u64(kind::HELPER);
-        // One that is not watched any more is gone.
-        let _ = epoll::modify(&self.pollers.all, &helper.socket, data, flags);
-    }
-
-    /// Takes all that the helper says.
-    pub(super) fn read_helper(&mut self) {
-        loop {
-            let Some(helper) = &mut self.pmix else {
-                return;
-            };
-            match recv(&helper.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                Ok((length, _)) if length > 0 => helper.incoming.push(&self.buffer[..length]),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return,
-                Ok(_) | Err(_) => {
-                    // Its end is told by its process.
-                    let _ = epoll::delete(&self.pollers.all, &helper.socket);
-                    return;
-                }
-            }
-            self.activity.note();
-            loop {
-                let Some(helper) = &mut self.pmix else {
-                    return;
-                };
-                match helper.incoming.next_message() {
-                    Ok(Some(message)) => self.handle_helper_message(message),
-                    Ok(None) => break,
-                    Err(_) => {
-                        self.kill_helper();
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    fn handle_helper_message(&mut self, message: FromHelper) {
-        match &message {
-            FromHelper::Registered { group, environments } => {
-                if let Some(helper) = &mut self.pmix {
-                    helper.answer_by = None;
-                    for (rank, variables) in environments {
-                        let variables = variables
-                            .iter()
-                            .filter_map(|text| CString::new(text.as_str()).ok());
-                        helper.environments.insert((*group, *rank), variables.collect());
-                    }
-                }
-            }
-            FromHelper::Failed { reason } => {
-                let reason = reason.clone();
-                self.refuse_pmix(&reason);
-            }
-            _ => {}
-        }
-        self.mind.handle_helper(message);
-        self.settle();
-    }
-
-    /// Programs that cannot do without PMIx are not started.
-    fn refuse_pmix(&mut self, reason: &str) {
-        let programs = self.kit.groups.iter_mut().flat_map(|group| &mut group.programs);
-        for program in programs {
-            if program.as_ref().is_ok_and(|started| started.needs_pmix) {
-                *program = Err(StartError {
-                    kind: StartErrorKind::NotExecutable,
-                    reason: format!("it needs PMIx, and {reason}"),
-                });
-            }
-        }
-    }
-
-    fn kill_helper(&self) {
-        if let Some(helper) = &self.pmix {
-            // One that is gone in the meantime is what we want.
-            let _ = kill_process(helper.pid, Signal::KILL);
-        }
-    }
-
-    /// Returns true if a process that is gone was the helper; if so, ranks that it served cannot go on.
-    pub(super) fn handle_helper_gone(&mut self, pid: Pid, cause: Cause) -> bool {
-        if self.pmix.as_ref().is_none_or(|helper| helper.pid != pid) {
-            return false;
-        }
-        self.read_helper();
-        self.forget_helper();
-        let how = match cause {
-            Cause::Exited(code) => format!("ended with exit code {code}"),
-            Cause::Signalled(signal) => format!("was killed by signal {signal}"),
-            _ => "is gone".to_owned(),
-        };
-        let reason = format!("the PMIx server of its host {how}");
-        self.refuse_pmix(&reason);
-        if let Some(rank) = self.mind.handle_helper_lost() {
-            self.branch.report(Report::Aborted {
-                rank,
-                exit_code: LOST,
-                message: reason,
-            });
-        }
-        true
-    }
-
-    /// A rank that ended well, needs others, and never asked for them was probably a job of its own.
-    pub(super) fn notice_silent_end(&mut self, rank: Rank, cause: Cause) {
-        if cause != Cause::Exited(0) || self.mind.has_spoken(rank) {
-            return;
-        }
-        let group = self.kit.groups.iter().find(|group| group.plan.has(rank));
-        let started = group.and_then(|group| {
-            let (number, _) = group.plan.program_of(rank)?;
-            group.programs.get(number)?.as_ref().ok()
-        });
-        if let Some(text) = started.and_then(|started| started.silent_end.clone()) {
-            self.branch.report(Report::Notice { rank, text });
-        }
-    }
-
-    /// No rank is left: the helper is to end by itself, and is killed if it does not.
-    pub(super) fn end_helper(&mut self, now: Instant) {
-        self.tell_helper(&ToHelper::End);
-        if let Some(helper) = &mut self.pmix {
-            helper.answer_by = Some(now + END);
-        }
-    }
-
-    /// Returns true if a process is the helper.
-    pub(super) fn is_helper(&self, pid: Pid) -> bool {
-        self.pmix.as_ref().is_some_and(|helper| helper.pid == pid)
-    }
-
-    /// A helper that does not answer is ended.
-    pub(super) fn look_at_helper(&mut self, now: Instant) {
-        let answer_by = self.pmix.as_ref().and_then(Helper::deadline);
-        if answer_by.is_some_and(|deadline| deadline <= now) {
-            if let Some(helper) = &mut self.pmix {
-                helper.answer_by = None;
-            }
-            self.kill_helper();
-        }
-    }
-
-    /// Removes the files of the helper and of its clients.
-    pub(super) fn forget_helper(&mut self) {
-        if let Some(helper) = self.pmix.take() {
-            let _ = fs::remove_dir_all(&helper.directory);
-        }
-    }
-}
-
 fn belongs_to_outer_job(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name.starts_with(b"PMIX_") && !name.starts_with(b"PMIX_MCA_")
 }
 
-/// The variables that a rank gets from the PMIx server.
-pub(super) fn environment<'a>(pmix: Option<&'a Helper>, group: &OwnGroup, rank: Rank) -> &'a [CString] {
-    let own_rank = rank.0 - group.plan.first.0;
-    pmix.map_or(&[], |helper| helper.environment(group.plan.id, own_rank))
+/// Why programs that need the server cannot go on after its end.
+pub(super) fn loss(cause: Cause) -> String {
+    let how = match cause {
+        Cause::Exited(code) => format!("ended with exit code {code}"),
+        Cause::Signalled(signal) => format!("was killed by signal {signal}"),
+        _ => "is gone".to_owned(),
+    };
+    format!("the PMIx server of its host {how}")
 }

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
 use ropewalk_fabric::{AgentLink, AgentLinkError, FromAgent, ToAgent, memfd::HeldMemfd};
-use ropewalk_launch_core::WholeLines;
+use ropewalk_launch_core::{WholeLines, protocol::Report};
 use ropewalk_names::Rank;
 use rustix::{
     event::epoll,
@@ -11,6 +11,8 @@ use rustix::{
     net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
     process::Pid,
 };
+
+use super::poller::Channel;
 
 /// A rank that was started.
 pub(super) struct RankIo {
@@ -59,6 +61,56 @@ pub(super) enum Reading<T> {
     Drained,
     Some(T),
     Over,
+}
+
+/// How much is read of what a process that is gone wrote: pipes hold no more, unless somebody goes on writing.
+const READS_MAX: usize = 64;
+
+impl RankIo {
+    /// Reads once from a pipe, and reports the lines that are whole; at the end of the stream, the rest. Returns true
+    /// if there was something to read, if only the end.
+    pub(super) fn read_output(
+        &mut self,
+        channel: Channel,
+        buffer: &mut [u8],
+        report: impl FnOnce(Report),
+    ) -> bool {
+        let Some(output) = &mut self.outputs[channel.output_index()] else {
+            return false;
+        };
+        match output.read(buffer) {
+            Reading::Drained => return false,
+            Reading::Some(Some(lines)) => report(self.output_report(channel, lines)),
+            Reading::Some(None) => {}
+            Reading::Over => self.give_up_output(channel, report),
+        }
+        true
+    }
+
+    /// Closes a pipe, and reports the rest of what came from it.
+    pub(super) fn give_up_output(&mut self, channel: Channel, report: impl FnOnce(Report)) {
+        let output = self.outputs[channel.output_index()].take();
+        if let Some(lines) = output.and_then(|output| output.lines.finish()) {
+            report(self.output_report(channel, lines));
+        }
+    }
+
+    /// Reads and reports what a process that is gone has written last.
+    pub(super) fn finish_outputs(mut self, buffer: &mut [u8], mut report: impl FnMut(Report)) {
+        for channel in Channel::OUTPUTS {
+            for _ in 0..READS_MAX {
+                if !self.read_output(channel, buffer, &mut report) {
+                    break;
+                }
+            }
+            self.give_up_output(channel, &mut report);
+        }
+    }
+
+    fn output_report(&self, channel: Channel, lines: Vec<u8>) -> Report {
+        let (rank, stream) = (self.rank, channel.stream());
+        Report::Output { rank, stream, lines }
+    }
 }
 
 impl Sockets {
@@ -110,10 +162,10 @@ impl Sockets {
         let _ = shutdown(&self.link, Shutdown::Both);
     }
 
-    pub(super) fn read_pmi(&self, buffer: &mut [u8]) -> Reading<usize> {
+    pub(super) fn read_pmi<'a>(&self, buffer: &'a mut [u8]) -> Reading<&'a [u8]> {
         loop {
             match recv(&self.pmi, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((length, _)) if length > 0 => return Reading::Some(length),
+                Ok((length, _)) if length > 0 => return Reading::Some(&buffer[..length]),
                 // The rank died with unread answers: told once, before what it had sent.
                 Err(Errno::CONNRESET | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Reading::Drained,

@@ -6,9 +6,7 @@ use std::{
 };
 
 use ropewalk_launch_core::mpi::service::silent_end_of_libraries;
-use ropewalk_names::Rank;
-
-use super::Agent;
+use rustix::process::Pid;
 
 /// When living ranks are looked at, from the first of them on: early, and when slow programs have loaded what they
 /// need.
@@ -28,52 +26,29 @@ pub(super) struct Looks {
 }
 
 impl Looks {
+    /// There is a rank to look at from now on.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.begun.get_or_insert(now);
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
         Some(self.begun? + *LOOKS.get(self.taken)?)
     }
+
+    /// Returns true if it is time for a look, which is to be taken now.
+    pub(super) fn take_due(&mut self, now: Instant) -> bool {
+        let is_due = self.deadline().is_some_and(|due| due <= now);
+        self.taken += usize::from(is_due);
+        is_due
+    }
 }
 
-impl Agent {
-    /// A rank runs; if nobody can say which MPI it will load, it is looked at later.
-    pub(super) fn begin_looks(&mut self, rank: Rank, now: Instant) {
-        let group = self.kit.groups.iter().find(|group| group.plan.has(rank));
-        let is_open = group.is_some_and(|group| {
-            group.plan.size > 1 && group.programs.iter().flatten().any(|started| started.is_open)
-        });
-        if is_open {
-            self.looks.begun.get_or_insert(now);
-        }
-    }
-
-    /// Looks at one living rank of each such program that has not spoken, if it is time.
-    pub(super) fn look_if_due(&mut self, now: Instant) {
-        if self.looks.deadline().is_none_or(|due| due > now) {
-            return;
-        }
-        self.looks.taken += 1;
-        for group in &mut self.kit.groups {
-            for (number, started) in group.programs.iter_mut().enumerate() {
-                let Ok(started) = started else {
-                    continue;
-                };
-                if !started.is_open || started.silent_end.is_some() || group.plan.size == 1 {
-                    continue;
-                }
-                let runs_it = |rank: Rank| {
-                    let program = group.plan.program_of(rank).filter(|_| group.plan.has(rank));
-                    program.is_some_and(|(found, _)| found == number) && !self.mind.has_spoken(rank)
-                };
-                let mut living = self.ranks.ios.iter().flatten();
-                let silent = living.find(|io| io.sockets.is_some() && runs_it(io.rank));
-                started.silent_end = silent.and_then(|io| {
-                    let pid = io.pid.as_raw_nonzero().get();
-                    let own = mapped(pid).into_iter();
-                    let maps = own.chain(children(pid).into_iter().filter_map(mapped));
-                    maps.into_iter().find_map(|maps| silent_end_of_libraries(&maps))
-                });
-            }
-        }
-    }
+/// The sentence about a silent end of a process, by the MPI library that it or a child of it has loaded.
+pub(super) fn silent_end_of_process(pid: Pid) -> Option<String> {
+    let pid = pid.as_raw_nonzero().get();
+    let own = mapped(pid).into_iter();
+    let maps = own.chain(children(pid).into_iter().filter_map(mapped));
+    maps.into_iter().find_map(|maps| silent_end_of_libraries(&maps))
 }
 
 /// The files that a process has mapped; nothing if it is gone.
@@ -85,4 +60,27 @@ fn children(pid: i32) -> Vec<i32> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = list.split_whitespace().filter_map(|word| word.parse().ok());
     children.take(CHILDREN_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks are taken at their times, counted from the first rank, and each once.
+    #[test]
+    fn looks_are_taken_once() {
+        let mut looks = Looks::default();
+        let begun = Instant::now();
+        assert_eq!(looks.deadline(), None);
+        assert!(!looks.take_due(begun));
+        looks.begin(begun);
+        looks.begin(begun + Duration::from_secs(5));
+        for after in LOOKS {
+            assert_eq!(looks.deadline(), Some(begun + after));
+            assert!(!looks.take_due(begun + after / 2));
+            assert!(looks.take_due(begun + after));
+        }
+        assert_eq!(looks.deadline(), None);
+        assert!(!looks.take_due(begun + Duration::from_secs(60)));
+    }
 }

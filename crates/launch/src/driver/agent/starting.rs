@@ -1,229 +1,136 @@
 //! Starting the ranks of a host.
 
 use std::{
-    collections::BTreeMap,
-    ffi::{CStr, CString, OsStr, OsString},
+    ffi::{CStr, CString, OsStr},
     io,
-    os::{
-        fd::AsFd,
-        unix::{ffi::OsStringExt, net::UnixStream},
-    },
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    sync::Arc,
     time::Instant,
 };
 
 use ropewalk_fabric::AgentLink;
 use ropewalk_launch_core::{
-    OutputStream, WholeLines,
-    group_plan::{GroupPlan, GroupProgram},
-    mpi::{
-        self, Flavour,
-        service::{Kind, PmiChoice, Service},
-    },
+    WholeLines,
+    host_agent::HostAgent,
+    mpi,
+    placement::{BindingError, Bindings},
     plan::INCARNATION_VARIABLE,
     protocol::{Plan, StartError, StartErrorKind},
 };
 use ropewalk_names::{HostId, Incarnation, Rank};
-use rustix::{event::epoll, io::Errno, thread::sched_getaffinity};
+use rustix::{io::Errno, process::Rlimit};
 
 use super::{
-    Agent,
-    groups::Started,
-    kind, pmix,
+    groups::{Groups, OwnGroup},
+    pmix::PmixServer,
+    programs::{start_error, variable},
     rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing},
+    rank_table::RankTable,
+    topology,
 };
 use crate::driver::{
+    idle_memory::IdleMemory,
     keeper,
-    mpi_programs::{self, MpiHost},
-    process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Program},
+    process::{self, Inherited, LINK_FD, PMI_FD, ProcessError, ProcessOptions, Slots},
 };
 
-/// The programs of a process group, looked for on this host.
-pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Result<Started, StartError>> {
-    let own = plan.rank_variables(group, host, group.first, 0, 0);
-    let own: Vec<&OsStr> = own.iter().map(|(name, _)| OsStr::new(name)).collect();
-    let mut set = plan
-        .environment
-        .inheritable
-        .iter()
-        .chain(&plan.environment.common.variables);
-    let named = set.rfind(|(name, _)| name == mpi::LIBRARY_VARIABLE);
-    let ranks = plan
-        .hosts
-        .get(host.0 as usize)
-        .map_or(0, |host| host.ranks().count());
-    let processors = sched_getaffinity(None).map_or(usize::MAX, |set| set.count() as usize);
-    let mpi_host = MpiHost::new(named.map(|(_, folder)| folder.as_os_str()));
-    let mut others = Vec::new();
-    let prepare = |GroupProgram { segment, path: first }: &GroupProgram| {
-        // What stands last counts.
-        let environment: BTreeMap<_, _> = plan.program_variables(segment).collect();
-        let path = environment
-            .get(&OsString::from("PATH"))
-            .map(|path| path.as_os_str());
-        let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
-        let path = match first {
-            Some(first) => [first, path].join(OsStr::new(":")),
-            None => path.to_owned(),
-        };
-        let program = Program::new(segment, &path).map_err(|error| start_error(&error))?;
-        let mut service = Service::Pmi;
-        let mut is_open = false;
-        let mut found = Flavour::None;
-        let mut libraries = Vec::new();
-        if plan.pmi.singleton.is_none()
-            && let Some(file) = program.file()
-        {
-            let kind = mpi_programs::kind_of(&file);
-            is_open = kind == Kind::Open;
-            found = mpi_host.flavour(&file, &environment);
-            let may_need = plan.pmi.protocol == PmiChoice::Pmix || found.speaks_pmix() || kind == Kind::Open;
-            if may_need && matches!(plan.pmi.protocol, PmiChoice::Auto | PmiChoice::Pmix) {
-                libraries = mpi_host.pmix_libraries(&file, &found, &environment);
-            }
-            let means = mpi_host.means(&found, !libraries.is_empty());
-            let decided = mpi::service::service(plan.pmi.protocol, kind, &found, means);
-            let refused = decided.clone().err().or_else(|| found.refusal_beside(&others));
-            // One rank alone is what such a program is without us, too.
-            if let (true, Some(refusal)) = (group.size > 1, refused) {
-                let (kind, reason) = (StartErrorKind::NotExecutable, refusal.to_string());
-                return Err(StartError { kind, reason });
-            }
-            service = decided.unwrap_or(Service::Pmi);
-            others.push(found.clone());
+/// The means by which ranks are started.
+pub(super) struct StartKit {
+    pub(super) plan: Arc<Plan>,
+    pub(super) host: HostId,
+    pub(super) groups: Groups,
+    pub(super) slots: Slots,
+    /// The limit that this process had before it raised its own.
+    pub(super) descriptors: Rlimit,
+    /// If ranks are bound to them.
+    bindings: Result<Bindings, BindingError>,
+    memory: IdleMemory,
+}
+
+/// A rank that is to be started.
+pub(super) struct NewRank<'a> {
+    pub(super) rank: Rank,
+    /// Its number on this host.
+    pub(super) index: usize,
+    pub(super) incarnation: Incarnation,
+    pub(super) has_input: bool,
+    /// How its advisors and stores find the agent.
+    pub(super) advisors: Option<String>,
+    pub(super) pmix: &'a PmixServer,
+}
+
+impl StartKit {
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        host: HostId,
+        ranks: usize,
+        slots: Slots,
+        descriptors: Rlimit,
+    ) -> Self {
+        let first = OwnGroup::new(&plan, plan.first_group(), host, 0..ranks);
+        Self {
+            groups: Groups::new(first),
+            slots,
+            descriptors,
+            bindings: topology::bindings(&plan.binding),
+            memory: IdleMemory::default(),
+            host,
+            plan,
         }
-        let inherited = environment
-            .iter()
-            .filter(|(name, _)| !own.contains(&name.as_os_str()));
-        let inherited = inherited.map(|(name, value)| variable(name, value));
-        // Open MPI's ranks spin while they wait; where there are more of them than processors, each would keep the one
-        // that it waits for from running: a solver took 60 s instead of 3. Its own launcher sets this too.
-        let yields = OsString::from("OMPI_MCA_mpi_yield_when_idle");
-        let is_crowded = ranks > processors;
-        let yields =
-            (is_crowded && !environment.contains_key(&yields)).then(|| variable(&yields, OsStr::new("1")));
-        let flux = mpi_host.library(group.size).map(|library| {
-            let job = mpi::open_mpi_job(plan.job);
-            (job, library.to_string_lossy().into_owned())
-        });
-        let of_service = mpi::service::variables(plan.pmi.protocol, service, flux);
-        let of_service = of_service
+    }
+
+    /// Returns true if ranks may be started although the node above is not connected yet: on the launcher's own host
+    /// it will be, and the life line is enough to end the agent meanwhile.
+    pub(super) fn may_start_alone(&self) -> bool {
+        let host = self.plan.hosts.get(self.host.0 as usize);
+        host.is_some_and(|host| host.is_local) && !keeper::has_life_line_ended()
+    }
+
+    /// A rank was started.
+    pub(super) fn handle_started(&mut self, rank: Rank, now: Instant) {
+        self.groups.handle_started(rank, now);
+        self.memory.handle_started(now);
+    }
+
+    /// When to call [`handle_time`](Self::handle_time).
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.memory
+            .deadline()
             .into_iter()
-            .filter(|(name, _)| !environment.contains_key(&OsString::from(name)))
-            .map(|(name, value)| variable(OsStr::new(name), OsStr::new(&value)));
-        let environment = inherited
-            .chain(yields)
-            .chain(of_service)
-            .collect::<Result<_, _>>();
-        let environment = environment.map_err(|error| start_error(&error))?;
-        Ok(Started {
-            program,
-            environment,
-            pmix: service.has_pmix().then_some(libraries),
-            needs_pmix: service == Service::Pmix,
-            is_open,
-            silent_end: (group.size > 1)
-                .then(|| mpi::service::silent_end(&found))
-                .flatten(),
-        })
-    };
-    group.programs.iter().map(prepare).collect()
-}
-
-/// Which stream a pipe is.
-pub(super) fn stream(which: u64) -> OutputStream {
-    match which {
-        kind::STDERR => OutputStream::Stderr,
-        _ => OutputStream::Stdout,
-    }
-}
-
-impl Agent {
-    /// Returns true if ranks may be started: not before the agent can tell somebody. On the launcher's own
-    /// host it will be able to, and the life line is enough to end it meanwhile.
-    pub(super) fn may_start(&self) -> bool {
-        let is_beside_launcher = || {
-            let host = self.plan.hosts.get(self.host.0 as usize);
-            host.is_some_and(|host| host.is_local)
-        };
-        self.branch.is_connected() || (is_beside_launcher() && !keeper::has_life_line_ended())
+            .chain(self.groups.deadline())
+            .min()
     }
 
-    /// Starts the next rank, if one is to be started.
-    pub(super) fn start_next(&mut self) {
-        let Some(rank) = self.mind.poll_spawn() else {
-            return;
-        };
-        let started = match self.plan.pmi.singleton {
-            Some(singleton) if rank == Rank(0) => self.adopt(rank, singleton),
-            _ => self.start_rank(rank),
-        };
-        match started {
-            Ok(pid) => {
-                self.mind.handle_spawned(rank, pid);
-                self.begin_looks(rank, Instant::now());
-                self.memory.handle_started(Instant::now());
-            }
-            Err(error) => self.mind.handle_not_spawned(rank, error),
-        }
+    /// Does what is due a while after ranks were started.
+    pub(super) fn handle_time(&mut self, now: Instant, ranks: &RankTable, mind: &HostAgent) {
+        self.memory.handle_timeout(now);
+        self.groups.look_if_due(now, ranks, mind);
     }
 
-    fn start_rank(&mut self, rank: Rank) -> Result<u32, StartError> {
-        let failed = |error: io::Error| system_error("cannot make its sockets and pipes", &error);
-        let index = *self
-            .ranks
-            .indices
-            .get(&rank)
-            .expect("the mind starts ranks of this host only");
-        self.retire(index);
+    /// Starts a rank. Returns it with the pipe to its standard input, if it has one.
+    pub(super) fn start(&mut self, new: &NewRank<'_>) -> Result<(RankIo, Option<OwnedFd>), StartError> {
+        let NewRank { rank, index, .. } = *new;
         let no_program = || system_error("the job has no program for it", &Errno::INVAL.into());
-        let group = self.kit.groups.iter().find(|group| group.plan.has(rank));
-        let group = group.ok_or_else(no_program)?;
+        let group = self.groups.of(rank).ok_or_else(no_program)?;
         let (number, program) = group.plan.program_of(rank).ok_or_else(no_program)?;
         let segment = &program.segment;
         let started = match &group.programs[number] {
             Ok(started) => started,
             Err(error) => return Err(error.clone()),
         };
-        let (pmi, rank_pmi) = UnixStream::pair().map_err(failed)?;
-        let (link, rank_link) = AgentLink::pair().map_err(failed)?;
-        let (stdout, rank_stdout) = pipe_for_reading().map_err(failed)?;
-        let (stderr, rank_stderr) = pipe_for_reading().map_err(failed)?;
-        let incarnation = self.mind.incarnation(rank);
-        // What the process before has read is not there any more.
-        let (rank_stdin, stdin) = if self.inputs.has(index) && incarnation == Incarnation(0) {
-            let (reader, writer) = pipe_for_writing().map_err(failed)?;
+        let (pmi, rank_pmi) = UnixStream::pair().map_err(no_descriptors)?;
+        let (link, rank_link) = AgentLink::pair().map_err(no_descriptors)?;
+        let (stdout, rank_stdout) = pipe_for_reading().map_err(no_descriptors)?;
+        let (stderr, rank_stderr) = pipe_for_reading().map_err(no_descriptors)?;
+        let (rank_stdin, stdin) = if new.has_input {
+            let (reader, writer) = pipe_for_writing().map_err(no_descriptors)?;
             (reader, Some(writer))
         } else {
-            (self.kit.slots.null().map_err(failed)?, None)
+            (self.slots.null().map_err(no_descriptors)?, None)
         };
-        let (plan, local) = (&group.plan, index - group.indices.start);
-        let own = self
-            .plan
-            .rank_variables(plan, self.host, rank, local, group.indices.len());
-        let choice = self.plan.pmi.protocol;
-        let own = own
-            .iter()
-            .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
-            .map(|(name, value)| variable(OsStr::new(name), OsStr::new(value)));
-        let descriptors = [
-            ("PMI_FD", PMI_FD),
-            (AgentLink::VARIABLE, LINK_FD),
-            (INCARNATION_VARIABLE, incarnation.0.cast_signed()),
-        ];
-        let descriptors = descriptors
-            .into_iter()
-            .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
-            .map(|(name, number)| variable(OsStr::new(name), OsStr::new(&number.to_string())));
-        let advisors = self.advisors.value_for(rank);
-        let advisors =
-            advisors.map(|value| variable(OsStr::new(ropewalk_agent_link::VARIABLE), OsStr::new(&value)));
-        let own: Vec<CString> = own
-            .chain(descriptors)
-            .chain(advisors)
-            .collect::<Result<_, _>>()
-            .map_err(failed)?;
+        let own = self.own_variables(group, new).map_err(no_descriptors)?;
         let of_pmix = match started.pmix {
-            Some(_) => pmix::environment(self.pmix.as_ref(), group, rank),
+            Some(_) => new.pmix.environment(group, rank),
             None => &[],
         };
         let environment: Vec<&CStr> = started
@@ -233,13 +140,13 @@ impl Agent {
             .chain(&own)
             .map(CString::as_c_str)
             .collect();
-        let processors = self.kit.bindings.as_ref().map_err(Clone::clone);
+        let processors = self.bindings.as_ref().map_err(Clone::clone);
         let processors = processors.and_then(|bindings| bindings.of(index));
         let processors =
             processors.map_err(|error| system_error("cannot be bound", &io::Error::other(error)))?;
         let pid = process::start(
             &started.program,
-            &mut self.kit.slots,
+            &mut self.slots,
             &ProcessOptions {
                 inherited: Inherited {
                     stdin: rank_stdin,
@@ -249,7 +156,7 @@ impl Agent {
                     link: rank_link.into(),
                 },
                 environment: &environment,
-                descriptors: self.kit.descriptors,
+                descriptors: self.descriptors,
                 processors: processors.as_deref(),
                 blocks_signals: false,
             },
@@ -277,50 +184,39 @@ impl Agent {
             sockets: Some(Sockets::new(pmi.into(), link)),
             outputs: [output(stdout), output(stderr)],
         };
-        // A rank that runs and cannot be watched is left to the sweep that follows a failed start.
-        self.watch(index, &io).map_err(failed)?;
-        self.ranks.pids.insert(pid.as_raw_nonzero().get(), index);
-        self.ranks.ios[index] = Some(io);
-        if let Some(stdin) = stdin {
-            self.inputs.set_pipe(index, stdin);
-            self.write_input(index);
-        }
-        Ok(pid.as_raw_nonzero().get().cast_unsigned())
+        Ok((io, stdin))
     }
 
-    fn watch(&self, index: usize, io: &RankIo) -> io::Result<()> {
-        let data = |which| epoll::EventData::new_u64((index as u64) << kind::BITS | which);
-        let flags = epoll::EventFlags::IN;
-        if let Some(sockets) = &io.sockets {
-            epoll::add(&self.pollers.all, &sockets.pmi, data(kind::PMI), flags)?;
-            epoll::add(&self.pollers.all, &sockets.link, data(kind::LINK), flags)?;
-        }
-        for (output, which) in io.outputs.iter().zip([kind::STDOUT, kind::STDERR]) {
-            if let Some(output) = output {
-                epoll::add(&self.pollers.outputs, output.pipe.as_fd(), data(which), flags)?;
-            }
-        }
-        Ok(())
+    /// The variables of one rank only.
+    fn own_variables(&self, group: &OwnGroup, new: &NewRank<'_>) -> io::Result<Vec<CString>> {
+        let local = new.index - group.indices.start;
+        let of_rank = self
+            .plan
+            .rank_variables(&group.plan, self.host, new.rank, local, group.indices.len());
+        let choice = self.plan.pmi.protocol;
+        let of_rank = of_rank
+            .iter()
+            .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
+            .map(|(name, value)| variable(OsStr::new(name), OsStr::new(value)));
+        let descriptors = [
+            ("PMI_FD", PMI_FD),
+            (AgentLink::VARIABLE, LINK_FD),
+            (INCARNATION_VARIABLE, new.incarnation.0.cast_signed()),
+        ];
+        let descriptors = descriptors
+            .into_iter()
+            .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
+            .map(|(name, number)| variable(OsStr::new(name), OsStr::new(&number.to_string())));
+        let advisors = new.advisors.as_ref();
+        let advisors =
+            advisors.map(|value| variable(OsStr::new(ropewalk_agent_link::VARIABLE), OsStr::new(value)));
+        of_rank.chain(descriptors).chain(advisors).collect()
     }
 }
 
-fn variable(name: &OsStr, value: &OsStr) -> io::Result<CString> {
-    let mut text = name.to_owned();
-    text.push("=");
-    text.push(value);
-    Ok(CString::new(text.into_vec())?)
-}
-
-fn start_error(error: &io::Error) -> StartError {
-    use io::ErrorKind::{NotADirectory, NotFound, OutOfMemory, QuotaExceeded, WouldBlock};
-    let kind = match (error.kind(), error.raw_os_error().map(Errno::from_raw_os_error)) {
-        (NotFound | NotADirectory, _) => StartErrorKind::NotFound,
-        (OutOfMemory | QuotaExceeded | WouldBlock, _) => StartErrorKind::System,
-        (_, Some(Errno::MFILE | Errno::NFILE | Errno::SRCH)) => StartErrorKind::System,
-        _ => StartErrorKind::NotExecutable,
-    };
-    let reason = error.to_string();
-    StartError { kind, reason }
+/// The sockets and pipes of a rank could not be made.
+pub(super) fn no_descriptors(error: io::Error) -> StartError {
+    system_error("cannot make its sockets and pipes", &error)
 }
 
 /// Something that a rank needs could not be made.
