@@ -42,6 +42,8 @@ pub struct Progress {
 /// Kinds of work on a time line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SpanKind {
+    /// A collective call, from its begin until its end on the rank.
+    Call,
     /// The program's own work.
     Compute,
     /// Reading or writing files.

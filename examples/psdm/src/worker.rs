@@ -113,10 +113,10 @@ pub fn run_worker(options: &WorkerOptions) -> Result<Option<Migrated>, MigrateEr
         order: Order::Ordered,
         ..Default::default()
     };
-    let outcome = job
-        .world()
-        .reduce(gathers.values, Sum, Rank(0), &ordered)?
-        .get()?;
+    let called_ns = job.now_ns();
+    let reduction = job.world().reduce(gathers.values, Sum, Rank(0), &ordered)?;
+    let outcome = reduction.get()?;
+    job.span(SpanKind::Call, "reduce", called_ns, job.now_ns());
     let receipt = outcome.receipt;
     let migrated = outcome
         .value

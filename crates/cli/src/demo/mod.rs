@@ -27,13 +27,13 @@ use super::output_file::OutputFile;
 /// The arguments of `ropewalk demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Varies the survey, and who is killed.
+    /// Varies the survey.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many worker processes.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
     workers: u32,
-    /// How many of them are killed with SIGKILL once the reduction is under way.
+    /// How many of them are killed with SIGKILL in the reduction: those whose calls return first.
     #[arg(long, value_name = "N", default_value_t = 1)]
     kill: u32,
     /// How large a survey: `demo` has 42 shots over 5.1 km and gathers of 16 MiB, `small` is for tests.
@@ -73,20 +73,12 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
     let survey = application.model(*seed, size, &out.join("survey"))?;
 
     print(format_args!("Migrating it on {workers} workers, nobody killed."))?;
-    let calm = watch(
-        &application,
-        &survey,
-        &out.join("undisturbed"),
-        *workers,
-        Vec::new(),
-    )?;
-    let victims = victims(*seed, *workers, *kill);
+    let calm = watch(&application, &survey, &out.join("undisturbed"), *workers, 0)?;
     print(format_args!(
-        "Migrating it again; to be killed in the middle of the reduction: rank {}.",
-        listed(&victims)
+        "Migrating it again; workers that are killed when their calls have returned: {kill}."
     ))?;
     let killed_out = out.join("killed");
-    let killed = watch(&application, &survey, &killed_out, *workers, victims)?;
+    let killed = watch(&application, &survey, &killed_out, *workers, *kill)?;
     print("Migrating it in one process, for comparison.")?;
     let start = Instant::now();
     let serial = application.migrate(&survey, &out.join("serial"), *workers)?;
@@ -115,14 +107,6 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         bail!("the images differ: this is a defect of ropewalk, please report it with --seed {seed}");
     }
     Ok(())
-}
-
-/// Who is killed: spread over the ranks other than 0, from a place that the seed gives.
-fn victims(seed: u64, workers: u32, kill: u32) -> Vec<u32> {
-    let others = u64::from(workers - 1);
-    (0..u64::from(kill))
-        .map(|index| 1 + ((seed.wrapping_mul(5) + index) % others) as u32)
-        .collect()
 }
 
 fn table(report: &Report<'_>) -> Table {
@@ -180,13 +164,6 @@ fn bar(name: &'static str, length: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:>10} {wide_bar} {pos}/{len}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(length).with_style(style).with_message(name)
-}
-
-fn listed(ranks: &[u32]) -> String {
-    match ranks {
-        [] => "none".to_owned(),
-        ranks => ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
-    }
 }
 
 fn seconds(duration: Duration) -> String {

@@ -102,6 +102,7 @@ pub(super) fn to_page(report: &Report<'_>) -> String {
          <table>\n<tr><th></th><th>nobody killed</th><th>with the kill</th><th>serial</th></tr>\n{rows}</table>\n\
          <p class=\"legend\"><span class=\"compute\"></span> migrate a shot <span class=\"file\"></span> read a file \
          <span class=\"pull\"></span> pull a part <span class=\"merge\"></span> combine two parts \
+         <span class=\"call\"></span> wait for the result \
          <span class=\"gone\"></span> dead</p>\n\
          {}\n<figure><figcaption>The image, stacked over the offset classes</figcaption>\
          <img src=\"{picture}\" alt=\"seismic section\"></figure>\n",
@@ -114,6 +115,7 @@ const STYLE: &str = "
 tr > th:first-child { width: 13rem; }
 .compute { fill: #6a9fd8; background: #6a9fd8; }
 .file { fill: #9a9a9a; background: #9a9a9a; }
+.call { fill: #b9b9c9; background: #b9b9c9; }
 .pull { fill: #e2a93b; background: #e2a93b; }
 .merge { fill: #3f9d6b; background: #3f9d6b; }
 ";

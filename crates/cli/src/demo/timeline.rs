@@ -87,9 +87,9 @@ pub(super) fn draw(run: &WatchedRun, workers: u32, window: Window) -> String {
             continue;
         }
         let (x, width) = window.bar(start, end);
-        // A pull goes on beside merges, so it stands below them, half as high.
+        // A pull goes on beside merges, and a call beside both, so these stand below them, half as high.
         let (offset, height) = match kind {
-            SpanKind::Pull => (NAME + 16.0, 10.0),
+            SpanKind::Call | SpanKind::Pull => (NAME + 16.0, 10.0),
             _ => (NAME, 15.0),
         };
         let (y, class) = (lane(*rank) + offset, class_of(kind));
@@ -129,6 +129,7 @@ fn span_of(event: &TraceEvent) -> Option<(u64, u64, SpanKind, &str)> {
 
 fn class_of(kind: SpanKind) -> &'static str {
     match kind {
+        SpanKind::Call => "call",
         SpanKind::Compute => "compute",
         SpanKind::File => "file",
         SpanKind::Merge => "merge",

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use indicatif::MultiProgress;
-use ropewalk_fabric::{Progress, TraceEvent};
+use ropewalk_fabric::{Progress, SpanKind, TraceEvent};
 use ropewalk_launch::{JobEvent, JobOutcome, JobSpec, Launcher, OnFailure, OutputStream, Segment};
 use ropewalk_membership::Cause;
 use ropewalk_names::Rank;
@@ -36,10 +36,10 @@ pub(super) struct Death {
     pub(super) pid: u32,
     pub(super) cause: Cause,
     pub(super) at_ns: u64,
-    /// How long after the last worker had called reduce.
-    pub(super) into_reduction: Duration,
-    /// How many stripes of how many were finished when the kill was ordered.
-    pub(super) stripes: (u64, u64),
+    /// How long after its call had returned; `None` if it had not called.
+    pub(super) after_call: Option<Duration>,
+    /// How many workers had called by then.
+    pub(super) calls: usize,
 }
 
 impl fmt::Display for Death {
@@ -48,26 +48,30 @@ impl fmt::Display for Death {
             rank,
             pid,
             cause,
-            into_reduction,
-            stripes,
+            after_call,
+            calls,
             ..
         } = self;
-        let milliseconds = into_reduction.as_secs_f64() * 1e3;
+        write!(f, "rank {rank} (pid {pid}) {cause}")?;
+        let Some(after_call) = after_call else {
+            return Ok(());
+        };
+        let milliseconds = after_call.as_secs_f64() * 1e3;
         write!(
             f,
-            "rank {rank} (pid {pid}) {cause},\n{milliseconds:.1} ms into the reduction,\n"
-        )?;
-        write!(f, "{} of {} stripes finished", stripes.0, stripes.1)
+            ",\n{milliseconds:.1} ms after its call,\nwhen {calls} workers had called"
+        )
     }
 }
 
-/// Runs the migration of a survey on `workers` ranks, and kills the victims once the reduction is under way.
+/// Runs the migration of a survey on `workers` ranks. As many of them as `kills` says are killed: the first other than
+/// rank 0 whose calls have returned, while others still migrate.
 pub(super) fn watch(
     application: &Application,
     survey: &Path,
     out: &Path,
     workers: u32,
-    victims: Vec<u32>,
+    kills: u32,
 ) -> anyhow::Result<WatchedRun> {
     let agent = env::current_exe().context("cannot find my own executable")?;
     let program = Segment {
@@ -85,7 +89,7 @@ pub(super) fn watch(
     let start = Instant::now();
     let mut launcher = Launcher::start(spec)?;
     let mut seen = Seen {
-        victims,
+        kills,
         ..Seen::default()
     };
     while let Some(event) = launcher.next_event(None)? {
@@ -102,18 +106,19 @@ pub(super) fn watch(
 }
 
 impl WatchedRun {
-    /// From the last worker's call until the last stripe was finished.
+    /// From the last worker's call until the last call's end.
     pub(super) fn reduction(&self) -> Option<Duration> {
         let (start, end) = self.reduction_span()?;
         Some(Duration::from_nanos(end.saturating_sub(start)))
     }
 
-    /// When the last worker called and when the last merge was done.
+    /// When the last worker called and when the last call ended.
     pub(super) fn reduction_span(&self) -> Option<(u64, u64)> {
-        let start = last_call(&self.traces)?;
+        let calls = self.traces.iter().filter_map(contribution);
+        let start = calls.map(|(_, at_ns)| at_ns).max()?;
         let ends = self.traces.iter().filter_map(|(_, event)| match event {
             TraceEvent::Span {
-                kind: ropewalk_fabric::SpanKind::Merge,
+                kind: SpanKind::Call,
                 end_ns,
                 ..
             } => Some(*end_ns),
@@ -132,13 +137,14 @@ impl WatchedRun {
 /// The observations that are collected while a run goes on.
 #[derive(Default)]
 struct Seen {
-    /// Who is killed as soon as the reduction has begun.
-    victims: Vec<u32>,
+    /// How many workers are still to be killed.
+    kills: u32,
+    /// When the calls of the workers returned.
+    calls: BTreeMap<Rank, u64>,
     pids: BTreeMap<Rank, u32>,
     traces: Vec<(Rank, TraceEvent)>,
     deaths: Vec<Death>,
     output: Vec<u8>,
-    stripes: (u64, u64),
     migrated: BTreeMap<Rank, (u64, u64)>,
     bars: MultiProgress,
     migrate_bar: Option<indicatif::ProgressBar>,
@@ -157,7 +163,6 @@ impl Seen {
 
     fn progress(&mut self, rank: Rank, label: &str, done: u64, total: u64) {
         let (slot, name, done, total) = if label.starts_with("reduction") {
-            self.stripes = (done, total);
             (&mut self.reduce_bar, "reducing", done, total)
         } else {
             self.migrated.insert(rank, (done, total));
@@ -173,14 +178,15 @@ impl Seen {
     }
 
     fn death(&mut self, rank: Rank, cause: Cause, at_ns: u64) {
-        let into_reduction = at_ns.saturating_sub(last_call(&self.traces).unwrap_or(at_ns));
+        let called = self.calls.get(&rank);
+        let after_call = called.map(|called| Duration::from_nanos(at_ns.saturating_sub(*called)));
         self.deaths.push(Death {
             rank,
             pid: self.pids.get(&rank).copied().unwrap_or_default(),
             cause,
             at_ns,
-            into_reduction: Duration::from_nanos(into_reduction),
-            stripes: self.stripes,
+            after_call,
+            calls: self.calls.values().filter(|called| **called <= at_ns).count(),
         });
     }
 }
@@ -191,7 +197,16 @@ impl Watcher for Seen {
             JobEvent::Started { rank, pid } => {
                 self.pids.insert(*rank, *pid);
             }
-            JobEvent::Trace { rank, event } => self.trace(*rank, event),
+            JobEvent::Trace { rank, event } => {
+                self.trace(*rank, event);
+                if let Some((rank, at_ns)) = contribution(&(*rank, event.clone())) {
+                    self.calls.insert(rank, at_ns);
+                    if rank != ROOT && self.kills > 0 {
+                        self.kills -= 1;
+                        launcher.signal(rank, SIGKILL)?;
+                    }
+                }
+            }
             JobEvent::Departed { departure, at_ns, .. } if !departure.cause.is_success() => {
                 self.death(departure.rank, departure.cause, *at_ns);
             }
@@ -211,23 +226,20 @@ impl Watcher for Seen {
             }
             _ => {}
         }
-        if self.stripes.0 > 0 {
-            for victim in self.victims.drain(..) {
-                launcher.signal(Rank(victim), SIGKILL)?;
-            }
-        }
         Ok(())
     }
 }
 
-/// When the last worker called reduce.
-fn last_call(traces: &[(Rank, TraceEvent)]) -> Option<u64> {
-    let calls = traces.iter().filter_map(|(_, event)| match event {
-        TraceEvent::Mark { label, at_ns } if label == "contributed" => Some(*at_ns),
+/// A worker whose call has returned, and when.
+fn contribution((rank, event): &(Rank, TraceEvent)) -> Option<(Rank, u64)> {
+    match event {
+        TraceEvent::Mark { label, at_ns } if label == "contributed" => Some((*rank, *at_ns)),
         _ => None,
-    });
-    calls.max()
+    }
 }
+
+/// The worker that gets the result.
+const ROOT: Rank = Rank(0);
 
 const SIGKILL: i32 = 9;
 const TIME_MAX: Duration = Duration::from_secs(300);

@@ -350,9 +350,7 @@ impl Group {
             Protection::None => None,
             _ => self.protect(&memory, &contribution)?,
         };
-        if self.job.tracer.is_detailed() {
-            self.job.tracer.mark("contributed");
-        }
+        self.job.tracer.mark_contribution();
         let (token, bytes) = (contribution.token, memory.into_bytes());
         match wished {
             None => begin.completion.settle(hold.map(|_| Duration::ZERO)),

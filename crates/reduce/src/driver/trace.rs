@@ -34,6 +34,13 @@ impl Tracer {
         });
     }
 
+    /// A call that has contributed, if such marks are wanted.
+    pub(super) fn mark_contribution(&self) {
+        if self.is_detailed {
+            self.mark("contributed");
+        }
+    }
+
     pub(super) fn progress(&self, label: &str, done: u64, total: u64) {
         self.send(TraceEvent::Progress(Progress {
             label: label.to_owned(),

@@ -132,6 +132,7 @@ impl Group {
             }
             Offer::Refused(call) => return Ok(Err(call.begin.completion)),
         }
+        shared.tracer.mark_contribution();
         if options.timeout.is_some() {
             shared.wake();
         }
