@@ -35,8 +35,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The data begins at a multiple of so many bytes from the begin of the input, and so of the message: numbers in it are as
-/// aligned as in memory of their own.
+/// The data begins at a multiple of so many bytes from the begin of the input, and so of the message: numbers in it are
+/// as aligned as in memory of their own.
 pub(crate) const DATA_ALIGNMENT: usize = 16;
 
 #[cfg(test)]

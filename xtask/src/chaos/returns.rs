@@ -119,8 +119,8 @@ pub(super) fn draw_kills(draw: &mut Draw, seed: u64) -> Vec<String> {
     words
 }
 
-/// The judgement over a job that ended well. All ranks tell the same sums, of steps that ended with all of them, but for
-/// those that were killed when they had all sums, or had told them, and came back when the job was over.
+/// The judgement over a job that ended well. All ranks tell the same sums, of steps that ended with all of them. A rank
+/// that was killed when it had all sums, or had told them, may come back when the job is over.
 fn judge(said: &BTreeMap<Rank, Vec<String>>, ranks: u32, elapsed: Duration) -> Outcome {
     let all = format!("{ranks} of {ranks}: ");
     let mut sums: Vec<&String> = Vec::new();

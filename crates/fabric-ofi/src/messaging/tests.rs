@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::{collection::vec, prelude::*};
 use ropewalk_fabric::{
     AccessError, Body, Buffer, Identity, JobKey, OperationId, RegionHandle, Role,
-    provider::{Access, Memory, MessageKind, Transferred},
+    provider::{Access, Memory, MessageKind, OutgoingMessage, Transferred},
 };
 use ropewalk_names::{Incarnation, JobId, Rank};
 

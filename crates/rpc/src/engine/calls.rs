@@ -157,8 +157,8 @@ impl Calls {
         }
     }
 
-    /// Sends a request whose input begins at `head`, with the data behind it, or lets the target pull that from the region that is
-    /// returned then, and waits for the reply.
+    /// Sends a request whose input begins at `head`, with the data behind it, or lets the target pull both from the
+    /// region that is returned then, and waits for the reply.
     pub(super) fn send_request(
         &mut self,
         ground: &mut Ground,

@@ -136,7 +136,7 @@ impl Engine {
         });
     }
 
-    /// As [`serve_later`](Self::serve_later), for calls [with data](Self::call_with_data), which the handler gets in the
+    /// As [`serve_later`](Self::serve_later), for calls [with data](Self::call_with_data). The handler gets it in the
     /// memory in which it arrived. It is empty for other calls.
     ///
     /// ```
