@@ -56,7 +56,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let sum = outcome.value.ok_or("all get the sum")?;
             assert!(
                 is_exact(&sum[0]) && sum.iter().all(|element| *element == sum[0]),
-                "{sum:?}"
+                "something is counted twice: {:x}",
+                sum[0]
             );
             if !outcome.receipt.excluded.is_empty() && admitted.is_empty() {
                 group = group.without(&outcome.receipt.excluded)?;

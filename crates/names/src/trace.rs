@@ -42,8 +42,6 @@ pub struct Progress {
 /// Kinds of work on a time line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SpanKind {
-    /// A collective call, from its begin until its end on the rank.
-    Call,
     /// The program's own work.
     Compute,
     /// Reading or writing files.
@@ -52,4 +50,6 @@ pub enum SpanKind {
     Merge,
     /// Fetching a partial result from where it is.
     Pull,
+    /// A collective call, from its begin until its end on the rank.
+    Call,
 }

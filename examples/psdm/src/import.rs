@@ -43,7 +43,7 @@ pub enum ImportError {
     /// The file is of no use.
     #[error("{} cannot be imported", path.display())]
     Plan {
-        /// The file of traces.
+        /// The file of traces or velocities.
         path: PathBuf,
         /// Why.
         source: PlanError,
@@ -69,8 +69,15 @@ pub fn import_survey(
     if fs::read_dir(to).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(occupied());
     }
+    let velocity_path = match &velocity {
+        VelocityModel::Constant(_) => None,
+        VelocityModel::File(path) => Some(path.clone()),
+    };
     let unusable = |source| ImportError::Plan {
-        path: from.to_owned(),
+        path: match (&source, &velocity_path) {
+            (PlanError::Velocity(_), Some(path)) => path.clone(),
+            _ => from.to_owned(),
+        },
         source,
     };
     let velocity = match velocity {

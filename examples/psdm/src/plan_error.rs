@@ -41,7 +41,7 @@ pub enum PlanError {
     /// The gathers would have too many values.
     #[error(
         "an image of {columns} columns, {rows} rows and {classes} offset classes, expected at most 2^24 columns x \
-         rows, 65535 rows and 2^30 values in all: take a larger spacing, less depth or fewer classes"
+         rows, 65535 rows, 20000 km and 2^30 values in all: take a larger spacing, less depth or fewer classes"
     )]
     ImageSize {
         /// Columns.

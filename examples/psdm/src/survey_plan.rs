@@ -63,7 +63,7 @@ impl SurveyPlan {
     ) -> Result<Self, PlanError> {
         options.check()?;
         let interval_us = data.sample_interval();
-        let positions = TracePositions::read(data, options.positions)?;
+        let mut positions = TracePositions::read(data, options.positions)?;
         if interval_us == 0 {
             return Err(PlanError::NoInterval);
         }
@@ -74,6 +74,7 @@ impl SurveyPlan {
             &positions.traces[positions.traces.len() - 1],
         );
         let line = SurveyLine::fit(positions.points()).towards(first.place.midpoint(), last.place.midpoint());
+        positions.resolve(&line);
         let tolerance_m = |spacing_m: f32| options.tolerance_m.unwrap_or(f64::from(spacing_m));
         let (line, velocity) = match velocity {
             VelocityModel::Constant(velocity) => {
@@ -99,6 +100,13 @@ impl SurveyPlan {
             (field_record, source_x_cm, receiver_x_cm, trace.trace)
         });
         let shots = shots(&traces, tolerance_m)?;
+        let longest = shots.iter().map(Range::len).max().unwrap_or(0);
+        at_most(
+            longest * usize::from(samples),
+            "samples in a shot",
+            SHOT_SAMPLES_MAX,
+        )?;
+        at_most(traces.len() * usize::from(samples), "samples", SAMPLES_MAX)?;
         let offset_max_cm = traces.iter().map(PlannedTrace::offset_cm).max().unwrap_or(0);
         Ok(Self {
             line,
@@ -264,12 +272,11 @@ fn planned<R: Read + Seek>(
     delay_samples: i32,
 ) -> Result<PlannedTrace, PlanError> {
     let width_m = grid.width_m();
-    let width_cm = (width_m * 100.0) as i32;
     let [source, receiver] = position.place.ends_m(line).map(|x_m| {
-        let x_cm = (x_m * 100.0).round() as i32;
-        (0..=width_cm)
+        let x_cm = (x_m * 100.0).round();
+        (0.0..=f64::from((width_m * 100.0).floor()))
             .contains(&x_cm)
-            .then_some(x_cm)
+            .then_some(x_cm as i32)
             .ok_or(PlanError::OutsideVelocity {
                 trace: position.trace,
                 offset: data.trace_offset(position.trace),
@@ -321,5 +328,9 @@ fn at_most(count: usize, what: &'static str, max: usize) -> Result<(), PlanError
     }
 }
 
+/// So many take 256 MiB.
+const SHOT_SAMPLES_MAX: usize = 1 << 26;
+/// So many take 128 GiB on disk.
+const SAMPLES_MAX: usize = 1 << 35;
 /// The manifest with so many shots is below its largest size.
 const SHOTS_MAX: usize = 1 << 16;

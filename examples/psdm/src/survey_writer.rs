@@ -71,7 +71,14 @@ impl SurveyWriter {
                 let _ = self.folder.keep();
                 Ok(true)
             }
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                Ok(false)
+            }
             Err(error) => Err(at(to)(error)),
         }
     }

@@ -113,6 +113,21 @@ impl TracePositions {
         Ok(Self { traces, left_out })
     }
 
+    /// Midpoints become sources and receivers. The offset of a trace has its sign along this line, the one that the
+    /// traces were recorded along.
+    pub(crate) fn resolve(&mut self, line: &SurveyLine) {
+        for trace in &mut self.traces {
+            if let Place::Midpoint { midpoint, offset_m } = trace.place {
+                let place =
+                    |part: f64| [0, 1].map(|axis| midpoint[axis] + part * offset_m * line.direction[axis]);
+                trace.place = Place::Ends {
+                    source: place(-0.5),
+                    receiver: place(0.5),
+                };
+            }
+        }
+    }
+
     /// All places that have to be on the line.
     pub(crate) fn points(&self) -> impl Iterator<Item = [f64; 2]> + Clone {
         self.traces.iter().flat_map(|trace| trace.place.points())

@@ -153,7 +153,10 @@ fn check_size(grid: Grid, options: &ImportOptions) -> Result<(), PlanError> {
         .checked_mul(grid.rows)
         .filter(|nodes| *nodes <= NODES_MAX);
     let values = nodes.and_then(|nodes| nodes.checked_mul(options.offset_classes));
-    match values.is_some_and(|values| values <= VALUES_MAX) && grid.rows <= usize::from(u16::MAX) {
+    match values.is_some_and(|values| values <= VALUES_MAX)
+        && grid.rows <= usize::from(u16::MAX)
+        && grid.width_m() <= WIDTH_MAX_M
+    {
         true => Ok(()),
         false => Err(PlanError::ImageSize {
             columns: grid.columns,
@@ -163,6 +166,8 @@ fn check_size(grid: Grid, options: &ImportOptions) -> Result<(), PlanError> {
     }
 }
 
+/// The positions of a survey are whole centimetres in 32 bits.
+const WIDTH_MAX_M: f32 = 2e7;
 /// Nodes of an image.
 const NODES_MAX: usize = 1 << 24;
 /// Values in all gathers of an image, 4 GiB.

@@ -464,6 +464,42 @@ fn refusals_name_the_reason() {
     }
 }
 
+/// The columns of a velocity file may run against the line of the data: the sign of an offset is that of the data.
+#[test]
+fn columns_may_run_against_the_line() {
+    let record = [(1010, 20), (1020, 40), (1030, 60)];
+    let data = foreign(
+        &[],
+        &record.map(|(x, offset)| trace(&[(9, 3), (181, x), (37, offset)])),
+    );
+    for (first, step, expected) in [
+        (990, 10, [(1000, 3000), (1000, 5000), (1000, 7000)]),
+        (1100, -10, [(10_000, 4000), (10_000, 6000), (10_000, 8000)]),
+    ] {
+        let columns = (0..12).map(|index| ForeignTrace {
+            fields: vec![(181, first + step * index)],
+            samples: vec![2000.0_f32.to_bits(); 3],
+        });
+        let velocity = foreign(&[(3217, 10_000)], &columns.collect::<Vec<_>>());
+        let velocity = VelocityModel::File(SegyReader::new(Cursor::new(&velocity[..])).unwrap());
+        let mut reader = SegyReader::new(Cursor::new(&data[..])).unwrap();
+        let plan = SurveyPlan::new(&mut reader, velocity, &OPTIONS).unwrap();
+        assert_eq!(plan.shots(), 1);
+        assert_eq!(places(&[plan.shot(&mut reader, 0).unwrap()]), expected);
+    }
+}
+
+/// One damaged delay in a file of many short traces would make all of them long.
+#[test]
+fn shots_are_bounded_in_memory() {
+    let mut traces: Vec<_> = (0..2000)
+        .map(|index| trace(&[(9, 1), (73, 100), (81, 120 + index)]))
+        .collect();
+    traces[7].fields.push((109, 30_000));
+    let data = foreign(&[(3217, 500)], &traces);
+    assert!(message(&data, &OPTIONS).contains("samples in a shot, expected at most 67108864"));
+}
+
 /// A velocity file that does not fit to the traces is refused with its own trace, and a folder with files in it is not
 /// touched; no survey is left behind.
 #[test]
@@ -510,6 +546,8 @@ fn velocities_have_to_fit() {
         let chain = std::iter::successors(Some(&error as &dyn Error), |error| (*error).source());
         let message = chain.map(ToString::to_string).collect::<Vec<_>>().join(": ");
         assert!(message.contains(expected), "{message}");
+        let is_of_data = expected.contains("a position");
+        assert_eq!(message.contains("velocity.sgy"), !is_of_data, "{message}");
         assert!(!to.exists());
     }
     let imported = import(&columns).unwrap();

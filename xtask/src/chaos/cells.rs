@@ -308,7 +308,7 @@ pub(super) const CELLS: &[Cell] = &[
         returns: true,
         ..cell(
             "return",
-            "kill -9 of all ranks but one, or of each in turn, in a job of 100 to 220 calls whose ranks come back",
+            "kill -9 of all ranks but one, or of each in turn, in a job of 100 steps or more whose ranks come back",
             |_| Vec::new(),
         )
     },

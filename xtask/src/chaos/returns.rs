@@ -73,12 +73,21 @@ impl ReturnTrial<'_> {
 
     fn follow(&self, events: &mpsc::Receiver<Event>) -> anyhow::Result<Outcome> {
         let begun = Instant::now();
+        // In a random draw a rank may have done its work before it is due.
+        let least = self.words[1..]
+            .iter()
+            .filter(|word| !word.starts_with("random:"))
+            .count();
+        let mut kills = 0;
         let mut said = BTreeMap::<Rank, Vec<String>>::new();
         loop {
             let left = self.time_max.saturating_sub(begun.elapsed());
             match events.recv_timeout(left) {
                 Ok(Event::Job(JobEvent::Finished(verdict))) if verdict.is_success() => {
-                    return Ok(judge(&said, self.layout.ranks, begun.elapsed()));
+                    return Ok(match kills >= least.max(1) {
+                        true => judge(&said, self.layout.ranks, begun.elapsed()),
+                        false => Outcome::Broken(format!("{kills} kills: {:?}: {said:?}", self.words)),
+                    });
                 }
                 Ok(Event::Job(JobEvent::Finished(verdict))) => {
                     let outcome = match format!("{said:?}") {
@@ -91,6 +100,7 @@ impl ReturnTrial<'_> {
                     let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                     said.entry(rank).or_default().push(line);
                 }
+                Ok(Event::Job(JobEvent::Respawning { .. })) => kills += 1,
                 Ok(Event::Failed(error)) => return Err(error),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -108,7 +118,7 @@ pub(super) fn draw_kills(draw: &mut Draw, seed: u64) -> Vec<String> {
         return vec!["100".to_owned(), format!("random:{seed}:300:2")];
     }
     let ranks = draw.layout.ranks;
-    let mut words = vec!["220".to_owned()];
+    let mut words = vec![String::new()];
     let (first, mut step) = (draw.any_rank(), 5);
     for place in 0..ranks {
         let victim = (first.0 + place) % ranks;
@@ -116,6 +126,7 @@ pub(super) fn draw_kills(draw: &mut Draw, seed: u64) -> Vec<String> {
         step += 40 + draw.below(16);
     }
     words.push(format!("{first}.1:{}", step - draw.below(30)));
+    words[0] = (step + 20).to_string();
     words
 }
 

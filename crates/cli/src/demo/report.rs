@@ -90,7 +90,8 @@ pub(super) fn to_page(report: &Report<'_>) -> String {
         figure("The reduction, nobody killed", calm, Window::reduction(calm)),
         figure("The whole job, with the kill", killed, Window::whole(killed)),
     ];
-    let although = match killed.deaths.len() {
+    let deaths_in_time = killed.deaths.iter().filter(|death| !death.is_late);
+    let although = match deaths_in_time.count() {
         // A reduction on a small survey may be over before the kill.
         0 => "",
         1 => ", although a worker was killed",

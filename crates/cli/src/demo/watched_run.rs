@@ -1,7 +1,7 @@
 //! One run of the migration, watched, with workers killed on the way.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     env, fmt,
     path::Path,
     time::{Duration, Instant},
@@ -40,6 +40,8 @@ pub(super) struct Death {
     pub(super) after_call: Option<Duration>,
     /// How many workers had called by then.
     pub(super) calls: usize,
+    /// It came when the reduction had ended.
+    pub(super) is_late: bool,
 }
 
 impl fmt::Display for Death {
@@ -50,6 +52,7 @@ impl fmt::Display for Death {
             cause,
             after_call,
             calls,
+            is_late,
             ..
         } = self;
         write!(f, "rank {rank} (pid {pid}) {cause}")?;
@@ -57,10 +60,11 @@ impl fmt::Display for Death {
             return Ok(());
         };
         let milliseconds = after_call.as_secs_f64() * 1e3;
-        write!(
-            f,
-            ",\n{milliseconds:.1} ms after its call,\nwhen {calls} workers had called"
-        )
+        write!(f, ",\n{milliseconds:.1} ms after its call,\n")?;
+        match is_late {
+            true => f.write_str("when the reduction had ended"),
+            false => write!(f, "when {calls} workers had called"),
+        }
     }
 }
 
@@ -97,15 +101,29 @@ pub(super) fn watch(
     }
     let elapsed = start.elapsed();
     seen.bars.clear().context("cannot clear the progress bars")?;
-    Ok(WatchedRun {
+    let mut run = WatchedRun {
         summary: Summary::read(&seen.output)?,
         elapsed,
         traces: seen.traces,
         deaths: seen.deaths,
-    })
+    };
+    run.place_deaths();
+    Ok(run)
 }
 
 impl WatchedRun {
+    /// Where the deaths are among the calls, of which some were told later.
+    fn place_deaths(&mut self) {
+        let calls: BTreeMap<Rank, u64> = self.traces.iter().filter_map(contribution).collect();
+        let end = self.reduction_span().map_or(u64::MAX, |(_, end)| end);
+        for death in &mut self.deaths {
+            let called = calls.get(&death.rank);
+            death.after_call = called.map(|called| Duration::from_nanos(death.at_ns.saturating_sub(*called)));
+            death.calls = calls.values().filter(|called| **called <= death.at_ns).count();
+            death.is_late = death.at_ns >= end;
+        }
+    }
+
     /// From the last worker's call until the last call's end.
     pub(super) fn reduction(&self) -> Option<Duration> {
         let (start, end) = self.reduction_span()?;
@@ -139,8 +157,8 @@ impl WatchedRun {
 struct Seen {
     /// How many workers are still to be killed.
     kills: u32,
-    /// When the calls of the workers returned.
-    calls: BTreeMap<Rank, u64>,
+    /// Who was killed.
+    victims: BTreeSet<Rank>,
     pids: BTreeMap<Rank, u32>,
     traces: Vec<(Rank, TraceEvent)>,
     deaths: Vec<Death>,
@@ -178,15 +196,14 @@ impl Seen {
     }
 
     fn death(&mut self, rank: Rank, cause: Cause, at_ns: u64) {
-        let called = self.calls.get(&rank);
-        let after_call = called.map(|called| Duration::from_nanos(at_ns.saturating_sub(*called)));
         self.deaths.push(Death {
             rank,
             pid: self.pids.get(&rank).copied().unwrap_or_default(),
             cause,
             at_ns,
-            after_call,
-            calls: self.calls.values().filter(|called| **called <= at_ns).count(),
+            after_call: None,
+            calls: 0,
+            is_late: false,
         });
     }
 }
@@ -199,12 +216,10 @@ impl Watcher for Seen {
             }
             JobEvent::Trace { rank, event } => {
                 self.trace(*rank, event);
-                if let Some((rank, at_ns)) = contribution(&(*rank, event.clone())) {
-                    self.calls.insert(rank, at_ns);
-                    if rank != ROOT && self.kills > 0 {
-                        self.kills -= 1;
-                        launcher.signal(rank, SIGKILL)?;
-                    }
+                if has_contributed(event) && *rank != ROOT && self.kills > 0 {
+                    self.kills -= 1;
+                    self.victims.insert(*rank);
+                    launcher.signal(*rank, SIGKILL)?;
                 }
             }
             JobEvent::Departed { departure, at_ns, .. } if !departure.cause.is_success() => {
@@ -219,7 +234,7 @@ impl Watcher for Seen {
                 eprint!("[{rank}] {}", String::from_utf8_lossy(line));
             }
             JobEvent::Finished(JobOutcome { verdict, .. }) => {
-                let is_victim = |rank| self.deaths.iter().any(|death| death.rank == rank);
+                let is_victim = |rank| self.victims.contains(&rank);
                 if verdict.failures.iter().any(|failure| !is_victim(failure.rank)) {
                     bail!("{verdict}");
                 }
@@ -233,9 +248,13 @@ impl Watcher for Seen {
 /// A worker whose call has returned, and when.
 fn contribution((rank, event): &(Rank, TraceEvent)) -> Option<(Rank, u64)> {
     match event {
-        TraceEvent::Mark { label, at_ns } if label == "contributed" => Some((*rank, *at_ns)),
+        TraceEvent::Mark { at_ns, .. } if has_contributed(event) => Some((*rank, *at_ns)),
         _ => None,
     }
+}
+
+fn has_contributed(event: &TraceEvent) -> bool {
+    matches!(event, TraceEvent::Mark { label, .. } if label == "contributed")
 }
 
 /// The worker that gets the result.

@@ -1,8 +1,8 @@
 //! The parts that the processes of a job play in its end.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use ropewalk_launch::Verdict;
+use ropewalk_launch::{Ending, Verdict};
 use ropewalk_membership::Cause;
 
 use super::record::{Life, Record};
@@ -23,7 +23,8 @@ pub(super) enum Fate {
 impl Fate {
     /// The fate of each process of a job that is over, in the order of [`Record::lives`].
     ///
-    /// If the loss of a host is the first failure, all processes of that host have failed first.
+    /// If the loss of a host is the first failure, all processes of that host have failed first. A host that is lost
+    /// while a job ends for another reason is no culprit.
     pub(super) fn of_all(record: &Record) -> Vec<Self> {
         let attempts = record.lives.chunk_by(|one, next| one.attempt == next.attempt);
         attempts
@@ -38,13 +39,25 @@ impl Fate {
         let failures = verdict
             .into_iter()
             .flat_map(|verdict| verdict.failures.iter().chain(&verdict.respawned));
-        let failures: BTreeSet<_> = failures.map(|failure| (failure.rank, failure.pid)).collect();
+        // The order of the verdict is that of the failures: a process that aborts may live longer than others.
+        let failures: Vec<_> = failures.map(|failure| (failure.rank, failure.pid)).collect();
+        let place = |life: &Life| {
+            failures
+                .iter()
+                .position(|failure| *failure == (life.rank, Some(life.pid)))
+        };
+        let counts_hosts = verdict.is_none_or(|verdict| match verdict.ending {
+            Ending::AgentLost { .. } | Ending::Completed => true,
+            Ending::Failed => failures.is_empty(),
+            _ => false,
+        });
         // A failure may have the exit code 0.
-        let is_failure = |life: &Life| is_lost(life) || failures.contains(&(life.rank, Some(life.pid)));
-        let culprit = lives
-            .iter()
-            .filter(|life| is_failure(life))
-            .min_by_key(|life| life.ended.map_or(Duration::MAX, |(at, _)| at));
+        let is_failure = |life: &Life| counts_hosts && is_lost(life) || place(life).is_some();
+        let ended = |life: &Life| life.ended.map_or(Duration::MAX, |(at, _)| at);
+        let culprit = lives.iter().filter(|life| is_failure(life)).min_by_key(|life| {
+            let place = place(life).filter(|_| !counts_hosts);
+            (place.unwrap_or_default(), ended(life))
+        });
         let is_culprit = |life: &Life| {
             culprit.is_some_and(|culprit| match is_lost(culprit) {
                 true => is_lost(life) && life.host == culprit.host,

@@ -79,7 +79,7 @@ pub(super) fn report(record: &Record, command: &str, section: &str) -> String {
     let shown = shown_ranks(record, &fates, &ranks);
     let caption = match ranks.len() - shown.len() {
         0 => "Processes".to_owned(),
-        hidden => format!("Processes; {hidden} ranks that did not fail are not shown"),
+        hidden => format!("Processes; {hidden} more ranks are not shown"),
     };
     let axis = TimeAxis { length: end };
     let legend = match fates.iter().all(|fate| *fate == Fate::Well) {
@@ -443,7 +443,7 @@ mod tests {
         assert!(page.contains("rank 4321 on node"), "it is not shown");
         assert!(page.contains("<td>4321</td>"), "it is not listed");
         assert!(!page.contains("<text x=\"2\""), "there is no room for names");
-        assert!(page.contains("4550 ranks that did not fail are not shown"));
+        assert!(page.contains("4550 more ranks are not shown"));
         assert!(!page.contains("<script>") && !page.contains("<b>"), "not escaped");
     }
 }

@@ -350,7 +350,6 @@ impl Group {
             Protection::None => None,
             _ => self.protect(&memory, &contribution)?,
         };
-        self.job.tracer.mark_contribution();
         let (token, bytes) = (contribution.token, memory.into_bytes());
         match wished {
             None => begin.completion.settle(hold.map(|_| Duration::ZERO)),
@@ -370,6 +369,7 @@ impl Group {
             hold,
         };
         self.job.begin(begin);
+        self.job.tracer.mark_contribution();
         Ok(())
     }
 

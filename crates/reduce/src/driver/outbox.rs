@@ -89,7 +89,7 @@ impl Outbox {
     }
 
     /// Gives up the chunks for a rank, those under way too. Their calls may end late: a connection that is still being
-    /// made to a host that is gone waits for its time-out.
+    /// made to a host that is gone waits for its time-out. What its queue has of a chunk is in use until then.
     pub(super) fn abandon(&mut self, engine: &mut Engine, rank: Rank) -> Vec<ChunkHeader> {
         let mut waiting = Vec::new();
         self.chunks.retain(|chunk| {

@@ -53,7 +53,7 @@ impl Procedure for Forward {
 pub(super) struct TakeChunk;
 
 impl Procedure for TakeChunk {
-    const NAME: &'static str = "ropewalk.reduce.take-chunk";
+    const NAME: &'static str = "ropewalk.reduce.take-chunk-as-data";
     type Input = (Epoch, ChunkHeader, Option<ChunkPlace>);
     type Output = Duration;
 }

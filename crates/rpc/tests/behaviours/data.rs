@@ -23,7 +23,7 @@ impl Procedure for Both {
 fn data_of_any_size() {
     let [mut origin, mut target] = engines();
     target.serve_with_data::<Both>(|_, _, input, data, responder| {
-        let is_aligned = data.is_empty() || (data.as_ptr() as usize).is_multiple_of(align_of::<u64>());
+        let is_aligned = data.is_empty() || (data.as_ptr() as usize).is_multiple_of(align_of::<u128>());
         responder.answer(Ok((input, data.to_vec(), is_aligned)));
     });
     for (input, data) in [

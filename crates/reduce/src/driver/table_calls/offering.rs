@@ -132,7 +132,9 @@ impl Group {
             }
             Offer::Refused(call) => return Ok(Err(call.begin.completion)),
         }
-        shared.tracer.mark_contribution();
+        if data.is_some() {
+            shared.tracer.mark_contribution();
+        }
         if options.timeout.is_some() {
             shared.wake();
         }
