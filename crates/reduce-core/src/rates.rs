@@ -75,6 +75,10 @@ pub struct RateBounds {
 }
 
 impl RateBounds {
+    fn says_something(&self) -> bool {
+        self.least > 0.0 || self.most.is_finite()
+    }
+
     fn estimate(&self) -> f64 {
         if self.most.is_finite() {
             self.most
@@ -303,7 +307,8 @@ impl SendRates {
     }
 
     /// A chunk of so many bytes has arrived, by the receiver's own clock at `arrived`. Returns the rates to receivers,
-    /// if it is worth while to [tell](super::ToScheduler::Rates) the scheduler.
+    /// if it is worth while to [tell](super::ToScheduler::Rates) the scheduler: of those too of which nothing is known
+    /// yet, since who has several receivers shows less of each.
     pub fn handle_ended(
         &mut self,
         now: Duration,
@@ -329,18 +334,17 @@ impl SendRates {
             .iter()
             .filter(|(site, flow)| **site == to || !flow.begun.is_empty());
         let rates = current.map(|(site, flow)| (*site, flow.bounds(now)));
-        let rates = rates.chain([(self.own, self.inwards.bounds())]);
-        let rates: Vec<_> = rates
-            .filter(|(_, rate)| rate.least > 0.0 || rate.most.is_finite())
-            .collect();
+        let received = Some((self.own, self.inwards.bounds())).filter(|(_, rate)| rate.says_something());
+        let rates: Vec<_> = rates.chain(received).collect();
         let is_news = |&(site, rate): &(Site, RateBounds)| {
-            self.told.get(&site).is_none_or(|&(told, at)| {
+            let is_new = self.told.get(&site).is_none_or(|&(told, at)| {
                 let is_bounded = rate.most.is_finite() && told.most.is_infinite();
                 let (told, rate) = (told.estimate(), rate.estimate());
                 let is_other = is_bounded || rate * Self::NEWS < told || rate > told * Self::NEWS;
                 let age = now.saturating_sub(at);
                 age > Self::TELL_AGAIN || (is_other && age > Self::TIME_MIN)
-            })
+            });
+            is_new && rate.says_something()
         };
         if !rates.iter().any(is_news) {
             return None;
@@ -520,5 +524,40 @@ mod tests {
         assert_eq!(told(&mut table, 4 * SECOND, &again), [4, 5]);
         let enough = [(5, 5, 40.0, INFINITE)];
         assert_eq!(told(&mut table, 5 * SECOND, &enough), [4]);
+    }
+
+    /// In trees each site sends to several, and what little passes each link shows no rate. A receiver is slow that two
+    /// are slow to, and to none else; a sender that is slow to several is slow itself, and who is slow to one alone may
+    /// be so too.
+    #[test]
+    fn two_that_have_shown_nothing_are_believed() {
+        let unknown = |from: u32| [10, 11, 12].map(|to| (from, to, 0.0, INFINITE));
+        let received = [
+            (6, 6, 50.0, INFINITE),
+            (7, 7, 5.0, INFINITE),
+            (8, 8, 5.0, INFINITE),
+        ];
+        let slow_with = |accusations: &[(u32, u32, f64, f64)]| {
+            let usual = [6, 13, 14, 15].map(|to| (1, to, 50.0, 60.0));
+            let others = [unknown(1), unknown(2), unknown(3)].concat();
+            let told_all = [
+                &usual[..],
+                &others,
+                &received,
+                accusations,
+                &unknown(4),
+                &unknown(5),
+            ]
+            .concat();
+            told(&mut RateTable::default(), SECOND, &told_all)
+        };
+        assert_eq!(slow_with(&[(4, 7, 4.0, 5.0)]), [0; 0]);
+        assert_eq!(slow_with(&[(4, 7, 4.0, 5.0), (4, 8, 4.0, 5.0)]), [0; 0]);
+        assert_eq!(slow_with(&[(4, 7, 4.0, 5.0), (5, 7, 0.0, 6.0)]), [7]);
+        // The other one receives enough, from others.
+        let enough = [(4, 7, 4.0, 5.0), (5, 7, 0.0, 6.0), (5, 6, 0.0, 6.0)];
+        assert_eq!(slow_with(&enough), [7]);
+        let slow_sender = [(4, 7, 4.0, 5.0), (4, 8, 4.0, 5.0), (5, 7, 0.0, 6.0)];
+        assert_eq!(slow_with(&slow_sender), [0; 0]);
     }
 }

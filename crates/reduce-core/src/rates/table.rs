@@ -7,7 +7,7 @@ use super::{RateBounds, Site};
 /// The rates that senders have told, by receivers, and what follows from them.
 #[derive(Debug, Default)]
 pub(crate) struct RateTable {
-    rates: BTreeMap<Site, BTreeMap<Site, (RateBounds, Duration)>>,
+    rates: BTreeMap<Site, RatesTo>,
     verdicts: BTreeMap<Site, Verdict>,
     usual: Option<f64>,
     /// Reports since the last look at all rates.
@@ -33,6 +33,40 @@ impl Verdict {
     }
 }
 
+/// All that a site sends.
+#[derive(Debug, Default)]
+struct Sender {
+    receivers: u32,
+    /// Those that it is slow to, and that do not receive enough from all together.
+    slow_receivers: u32,
+    /// The rate that it has shown to one of them at least.
+    least: f64,
+}
+
+impl Sender {
+    /// A sender to so many that shows to none of them that it can send fast may be slow itself. With two they may be two
+    /// slow sites that follow each other in a chain.
+    const RECEIVERS: u32 = 3;
+
+    fn is_proven(&self, slow: f64) -> bool {
+        self.receivers < Self::RECEIVERS || self.least >= slow
+    }
+}
+
+/// The rates to a receiver, and when they were told, by sender.
+type RatesTo = BTreeMap<Site, (RateBounds, Duration)>;
+
+/// The rates that others than the receiver have told.
+fn of_others(to: Site, rates: &RatesTo) -> impl Iterator<Item = (Site, RateBounds, Duration)> {
+    let others = rates.iter().filter(move |(from, _)| **from != to);
+    others.map(|(from, (rate, at))| (*from, *rate, *at))
+}
+
+/// The rate at which the receiver receives from all, as it has told itself; 0 if it has not.
+fn received_by(to: Site, rates: &RatesTo) -> f64 {
+    rates.get(&to).map_or(0.0, |(rate, _)| rate.least)
+}
+
 impl RateTable {
     /// A rate that nobody has told again for so long says nothing any more.
     const AGE_MAX: Duration = Duration::from_secs(2);
@@ -46,10 +80,6 @@ impl RateTable {
     /// or if it is below this part of the usual one. What a link lets through at once after a pause makes it look
     /// faster than it is, as long as it waits for chunks.
     const FAR_TOO_SLOW: f64 = 0.2;
-    /// A sender that is slow to all of its receivers, and to so many, is slow itself. With two they may be two slow
-    /// sites that follow each other in a chain.
-    const SLOW_RECEIVERS: u32 = 3;
-
     /// After reports of one of so many receivers all are looked at, which costs O(p log p): O(log p) for each report.
     const REPORTS: usize = 16;
 
@@ -75,9 +105,9 @@ impl RateTable {
         self.reports * Self::REPORTS >= self.rates.len()
     }
 
-    /// Looks at all rates. A slow one may be the sender's or the receiver's: a sender is slow if it is so to
-    /// several receivers, and says nothing of them; otherwise it is the receiver, which will have other senders if that
-    /// is wrong.
+    /// Looks at all rates. A slow one may be the sender's or the receiver's. A sender to several that has shown to none
+    /// that it sends fast may be slow itself, and is believed only if it is slow to this receiver alone and another one
+    /// is so too. Otherwise it is the receiver, which will have other senders if that is wrong.
     pub(crate) fn judge(&mut self, now: Duration) {
         self.reports = 0;
         for senders in self.rates.values_mut() {
@@ -87,13 +117,8 @@ impl RateTable {
         if self.rates.is_empty() {
             return;
         }
-        let most_of = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-        let of_others = |to: &Site| {
-            let to = *to;
-            move |(from, _): &(&Site, &(RateBounds, Duration))| **from != to
-        };
         let bounds = self.rates.iter().filter_map(|(to, rates)| {
-            let others = rates.iter().filter(of_others(to)).map(|(_, (rate, _))| *rate);
+            let others = of_others(*to, rates).map(|(_, rate, _)| rate);
             others.reduce(|one, other| RateBounds {
                 least: one.least.max(other.least),
                 most: one.most.max(other.most),
@@ -111,32 +136,27 @@ impl RateTable {
         let is_told = received.is_some();
         let received = received.unwrap_or(usual).min(usual);
         let slow = (Self::SLOW * received).max(Self::FAR_TOO_SLOW * usual);
-        let mut senders = BTreeMap::<Site, (f64, u32)>::new();
-        let told = self
-            .rates
-            .iter()
-            .flat_map(|(to, rates)| rates.iter().filter(of_others(to)));
-        for (from, (rate, _)) in told {
-            let (most, receivers) = senders.entry(*from).or_default();
-            (*most, *receivers) = (most.max(rate.most), *receivers + 1);
-        }
-        let sends_fast = |from: &Site| {
-            let sender = senders.get(from);
-            sender.is_none_or(|&(most, receivers)| receivers < Self::SLOW_RECEIVERS || most >= slow)
-        };
+        let senders = self.senders(slow);
         let mut is_found = false;
         for (&to, rates) in &self.rates {
-            let others = rates.iter().filter(of_others(&to));
-            let trusted = others.filter(|(from, _)| sends_fast(from));
-            // A bound that does not come soon is of a site that sends there no more.
-            let may_say = |rate: &RateBounds, at: Duration| rate.most.is_finite() || at + Self::SOON > now;
-            let trusted = trusted.filter(|(_, (rate, at))| may_say(rate, *at));
-            let rate = most_of(&mut trusted.map(|(_, (rate, _))| rate.most));
-            let receives = rates.get(&to).map_or(0.0, |(rate, _)| rate.least);
+            let receives = received_by(to, rates);
+            let accusers = of_others(to, rates)
+                .filter(|(from, rate, _)| rate.most < slow && senders[from].slow_receivers == 1);
+            let is_accused = accusers.count() > 1;
+            let is_believed = |from: Site| {
+                let sender = &senders[&from];
+                sender.is_proven(slow) || (is_accused && sender.slow_receivers == 1)
+            };
+            let trusted = of_others(to, rates).filter(|&(from, rate, at)| {
+                // A bound that does not come soon is of a site that sends there no more.
+                let may_say = rate.most.is_finite() || at + Self::SOON > now;
+                may_say && rate.says_something() && (rate.most >= slow || is_believed(from))
+            });
+            let rate = trusted.map(|(_, rate, _)| rate.most).fold(0.0, f64::max);
             // What is on its way alone may pass at once, however slow the link is: that shows nothing.
             let shown = if is_told { receives } else { rate };
-            let mut others = rates.keys().filter(|from| **from != to).peekable();
-            let is_by_senders = others.peek().is_some() && !others.any(sends_fast);
+            let mut others = of_others(to, rates).peekable();
+            let is_by_senders = others.peek().is_some() && !others.any(|(from, ..)| is_believed(from));
             let verdict = self.verdicts.get(&to);
             if is_by_senders || verdict.is_some_and(|verdict| shown >= verdict.limit) {
                 self.verdicts.remove(&to);
@@ -164,6 +184,21 @@ impl RateTable {
                 verdict.until = now + verdict.length;
             }
         }
+    }
+
+    /// All that send, where a rate below this is slow.
+    fn senders(&self, slow: f64) -> BTreeMap<Site, Sender> {
+        let mut senders = BTreeMap::<Site, Sender>::new();
+        for (&to, rates) in &self.rates {
+            let received = received_by(to, rates);
+            for (from, rate, _) in of_others(to, rates) {
+                let sender = senders.entry(from).or_default();
+                sender.receivers += 1;
+                sender.slow_receivers += u32::from(rate.most.max(received) < slow);
+                sender.least = sender.least.max(rate.least);
+            }
+        }
+        senders
     }
 
     /// The sites that receive slowly, and how fast they do, as a part of the usual rate.

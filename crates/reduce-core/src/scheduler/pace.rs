@@ -8,14 +8,15 @@ use std::{
 use super::Site;
 
 /// A change costs a row for each site, and all that is under way in the old trees, which is more the longer a session
-/// lasts: with 200 sites a second change that came soon made it a fifth longer. It pays where a few sites are slow for
-/// long, and the first one goes around these. Where other programs come and go everywhere none pays, since the next
-/// slow site bounds the new plan: so the time between two changes grows with the time that the session takes.
+/// lasts. It pays where sites are slow for long. Of several slow ones the first that is found hides the others, so that
+/// the first change waits a little for them, and further ones come. Where other programs come and go everywhere none
+/// pays, since the next slow site bounds the new plan: so the time between two changes grows with the time that the
+/// session takes.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     begun: Option<Duration>,
-    /// No change before that.
-    next: Duration,
+    /// No change before that. Nothing has been slow yet if there is no such time.
+    next: Option<Duration>,
     /// Sites that became slow since the last change.
     slow: BTreeSet<Site>,
     /// The sites that plans go around, and the parts of the usual rate that they reach. A verdict may run out while a
@@ -24,8 +25,11 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    /// The first change comes when the session has lasted so many times as long as when the first slow site was found:
+    /// the others are found meanwhile, and what was no slow site is cleared.
+    const FIRST: f64 = 1.5;
     /// After a change the next one comes when the session has lasted so many times as long, or later.
-    const GROWTH: u32 = 16;
+    const GROWTH: f64 = 2.0;
 
     /// A plan is made: the session begins, if it has not.
     pub(super) fn begin(&mut self, now: Duration) {
@@ -34,7 +38,7 @@ impl Pace {
 
     /// When the next change comes, if there is a reason for one.
     pub(super) fn due(&self) -> Option<Duration> {
-        (!self.slow.is_empty()).then_some(self.next)
+        self.next.filter(|_| !self.slow.is_empty())
     }
 
     /// The part of the usual rate that a site counts with: of 1, if plans do not go around it.
@@ -51,10 +55,17 @@ impl Pace {
     ) -> BTreeSet<Site> {
         self.slow.extend(fallen);
         self.slow.retain(|site| slow.contains_key(site));
-        let Some(begun) = self.begun.filter(|_| now >= self.next && !self.slow.is_empty()) else {
+        let Some(begun) = self.begun.filter(|_| !self.slow.is_empty()) else {
             return BTreeSet::new();
         };
-        self.next = begun + now.saturating_sub(begun) * Self::GROWTH;
+        let lasted = now.saturating_sub(begun);
+        let next = *self
+            .next
+            .get_or_insert_with(|| begun + lasted.mul_f64(Self::FIRST));
+        if now < next {
+            return BTreeSet::new();
+        }
+        self.next = Some(begun + lasted.mul_f64(Self::GROWTH));
         self.gone_around.extend(slow);
         std::mem::take(&mut self.slow)
     }
@@ -64,7 +75,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The first change comes at once, later ones after ever longer times, with all sites that have become slow since.
+    /// The first change waits a little, later ones come after ever longer times, with all sites that have become slow
+    /// since.
     #[test]
     fn changes_become_rare() {
         let mut pace = Pace::default();
@@ -72,22 +84,22 @@ mod tests {
         pace.begin(at(0));
         pace.begin(at(5));
         let mut changes = Vec::new();
-        for millis in 0..5_000 {
-            let fallen = match millis % 7 {
-                0 => BTreeSet::new(),
+        for millis in 0..200 {
+            let fallen = match millis {
+                0..20 => BTreeSet::new(),
                 _ => BTreeSet::from([Site(millis as u32)]),
             };
-            let known = (0..5_000).map(|site| (Site(site), 0.1)).collect();
+            let known = (0..200).map(|site| (Site(site), 0.1)).collect();
             let slow = pace.take(at(millis), fallen, &known);
             if !slow.is_empty() {
                 changes.push((millis, slow.len()));
             }
         }
-        assert_eq!(changes, [(1, 1), (16, 13), (256, 206), (4_096, 3_291)]);
-        assert_eq!(pace.due(), Some(at(16 * 4_096)));
-        assert_eq!((pace.part(Site(1)), pace.part(Site(5_000))), (0.1, 1.0));
+        assert_eq!(changes, [(30, 11), (60, 30), (120, 60)]);
+        assert_eq!(pace.due(), Some(at(240)));
+        assert_eq!((pace.part(Site(1)), pace.part(Site(200))), (0.1, 1.0));
         // Those that are not slow any more are forgotten, if no plan went around them.
-        assert!(pace.take(at(4_999), BTreeSet::new(), &BTreeMap::new()).is_empty());
+        assert!(pace.take(at(199), BTreeSet::new(), &BTreeMap::new()).is_empty());
         assert_eq!(pace.due(), None);
     }
 }

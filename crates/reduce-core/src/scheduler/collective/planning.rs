@@ -82,15 +82,15 @@ impl Collective {
         share.map(|share| share.id).or(spread)
     }
 
-    /// Most of what the root lacks is under way to it.
-    fn is_half_merged(&self) -> bool {
+    /// The part of all chunks that the root has merged.
+    fn merged_part(&self) -> f64 {
         let Some(chunking) = self.chunking else {
-            return false;
+            return 0.0;
         };
         let chunks = |share: &Share| chunking.cut(share.id).chunks();
         let merged = |share: &Share| share.merged.iter().map(|merged| u64::from(*merged)).sum::<u64>();
         let shares = || self.shares.values();
-        shares().map(merged).sum::<u64>() * 2 >= shares().map(chunks).sum::<u64>()
+        shares().map(merged).sum::<u64>() as f64 / shares().map(chunks).sum::<u64>().max(1) as f64
     }
 
     /// Some sites are far slower than they counted when the plans were made.
@@ -101,17 +101,20 @@ impl Collective {
         fallen: &BTreeSet<Site>,
     ) {
         let is_planned = |site: &&Site| self.shares.values().any(|share| share.sites.contains(*site));
-        let may_replan = !self.is_half_merged();
+        let merged = self.merged_part();
+        let may_replan = |site: &Site| {
+            let part = view.slow.get(site).copied().unwrap_or_default();
+            2.0 * part * (1.0 - merged) < 1.0 - 2.0 * merged
+        };
         // The root receives in all plans.
         let concerns = |site: &&Site| {
-            **site != self.root() && ((may_replan && is_planned(site)) || self.spread.receives(**site))
+            **site != self.root() && ((may_replan(site) && is_planned(site)) || self.spread.receives(**site))
         };
         let fallen = fallen.iter().filter(concerns).copied().collect();
         let fallen = self.pace.take(now, fallen, &view.slow);
         self.spread.go_around_slow(&fallen);
-        if may_replan {
-            self.replan(view, |share| !share.sites.is_disjoint(&fallen));
-        }
+        let fallen: BTreeSet<Site> = fallen.into_iter().filter(may_replan).collect();
+        self.replan(view, |share| !share.sites.is_disjoint(&fallen));
     }
 
     /// Makes a plan for a share, and a row for each site that has a part in it or in the plan before.
