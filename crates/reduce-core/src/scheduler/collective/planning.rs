@@ -82,15 +82,21 @@ impl Collective {
         share.map(|share| share.id).or(spread)
     }
 
-    /// The part of all chunks that the root has merged.
+    /// The part that the root has merged of the classes of chunks that it lacks some of.
     fn merged_part(&self) -> f64 {
         let Some(chunking) = self.chunking else {
             return 0.0;
         };
-        let chunks = |share: &Share| chunking.cut(share.id).chunks();
-        let merged = |share: &Share| share.merged.iter().map(|merged| u64::from(*merged)).sum::<u64>();
-        let shares = || self.shares.values();
-        shares().map(merged).sum::<u64>() as f64 / shares().map(chunks).sum::<u64>().max(1) as f64
+        let classes = self.shares.values().flat_map(|share| {
+            let cut = chunking.cut(share.id);
+            let merged = share.merged.iter().copied().zip(0..);
+            merged.map(move |(merged, class)| (merged, cut.chunks_of(class)))
+        });
+        let classes = classes.filter(|(merged, chunks)| merged < chunks);
+        let (merged, chunks) = classes.fold((0, 0), |(all_merged, all), (merged, chunks)| {
+            (all_merged + u64::from(merged), all + u64::from(chunks))
+        });
+        merged as f64 / chunks.max(1) as f64
     }
 
     /// Some sites are far slower than they counted when the plans were made.
