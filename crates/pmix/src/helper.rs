@@ -27,8 +27,9 @@ use crate::{
     namespace,
     sys::{
         Server,
+        replies::{ModexReply, OpReply, SpawnReply},
         types::{Status, status},
-        upcalls::{ModexReply, OpReply, Queue, SpawnReply, Upcall},
+        upcalls::{Queue, Upcall},
         values::Item,
     },
     wishes::{published, spawn_of},

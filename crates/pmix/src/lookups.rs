@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     meetings::MeetingReply,
     sys::{
+        replies::LookupReply,
         types::{data_type, status},
-        upcalls::LookupReply,
         values::{Item, Published},
     },
 };

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ropewalk_launch_core::pmix::{Namespace, Process};
 
 use crate::sys::{
+    replies::{ModexReply, OpReply},
     types::{Status, status},
-    upcalls::{ModexReply, OpReply},
 };
 
 /// A process group, as far as meetings depend on it.

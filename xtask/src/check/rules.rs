@@ -233,6 +233,8 @@ const UNSAFE: &[(&str, &str)] = &[
         "takes over the descriptor that the process manager let it inherit",
     ),
     ("crates/pmix/src/sys/library.rs", "loads libpmix"),
+    ("crates/pmix/src/sys/module.rs", "is called by libpmix"),
+    ("crates/pmix/src/sys/replies.rs", "answers calls of libpmix"),
     (
         "crates/pmix/src/sys/server.rs",
         "calls the functions of a PMIx server",
@@ -240,10 +242,6 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "crates/pmix/src/sys/types.rs",
         "names the types of libpmix's functions",
-    ),
-    (
-        "crates/pmix/src/sys/upcalls.rs",
-        "is called by libpmix, and answers it",
     ),
     (
         "crates/pmix/src/sys/values.rs",

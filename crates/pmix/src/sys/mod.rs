@@ -1,6 +1,8 @@
 //! libpmix, as C has it.
 
 mod library;
+mod module;
+pub(crate) mod replies;
 mod server;
 pub(crate) mod types;
 pub(crate) mod upcalls;

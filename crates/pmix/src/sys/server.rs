@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use super::{
     library::{Library, LoadError},
+    module::{drop_infos, modex_response, module},
     types::{Status, status},
-    upcalls::{drop_infos, modex_response, module},
     values::{self, Infos, Item, c_text, proc_of},
 };
 
