@@ -77,6 +77,11 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
     for wheel in OPEN_MPI {
         meet(&ours, &place.provide_open_mpi(wheel)?, &[])?;
     }
+    let sessions = place.provide_open_mpi(OPEN_MPI[0])?;
+    meet_in_sessions(&ours, &sessions, &[])?;
+    // Ranks of one machine on two hosts of ropewalk would take each other's shared memory for their own.
+    let hosts = ["-launcher", "fork", "-hosts", "a,b"];
+    meet_in_sessions(&ours, &sessions, &hosts)?;
     let hydra = place.environment.join("bin/mpiexec.hydra");
     let modules: Vec<_> = match (options.all, options.modules.as_slice()) {
         (true, _) => Vec::new(),
@@ -260,6 +265,29 @@ fn meet(launcher: &Path, environment: &Path, variables: &[(&str, &str)]) -> anyh
         .args(["run", "-n", "4"])
         .arg(environment.join("bin/python"));
     command.args(["-c", script]).envs(variables.iter().copied());
+    finish(command, Duration::from_secs(120))
+}
+
+/// Four ranks find each other in sessions of MPI, without `MPI_Init`: all of them, and those with even numbers.
+fn meet_in_sessions(launcher: &Path, environment: &Path, options: &[&str]) -> anyhow::Result<()> {
+    let script = "import mpi4py\n\
+        mpi4py.rc.initialize = False\n\
+        from mpi4py import MPI\n\
+        session = MPI.Session.Init()\n\
+        world = session.Create_group('mpi://WORLD')\n\
+        for ranks in [range(4), range(0, 4, 2), range(4)]:\n    \
+            group = world.Incl(list(ranks))\n    \
+            if group.rank != MPI.UNDEFINED:\n        \
+                members = MPI.Intracomm.Create_from_group(group, 'ropewalk')\n        \
+                assert members.allreduce(world.rank) == sum(ranks)\n        \
+                members.Free()\n\
+        session.Finalize()\n";
+    let mut command = Command::new(launcher);
+    command
+        .args(["run", "-n", "4"])
+        .args(options)
+        .arg(environment.join("bin/python"));
+    command.args(["-c", script]).env("OMPI_MCA_btl", "self,tcp");
     finish(command, Duration::from_secs(120))
 }
 

@@ -5,6 +5,7 @@
 mod rig;
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -63,6 +64,91 @@ fn ranks_find_each_other() {
             let sum = (0..ranks).map(|rank| 100 + rank).sum::<usize>() + 1000 + next;
             let line = format!("rank {rank} of {ranks}: sum {sum}, port of {next} port");
             assert!(found.lines().any(|found| found == line), "no {line:?} in {found}");
+        }
+    }
+}
+
+/// Groups that ranks of one to three hosts construct have a number that all their members know and no other group has.
+#[test]
+fn groups_have_numbers() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("groups.c", folder.path());
+    for (hosts_count, ranks) in [(1, 4), (2, 4), (3, 8)] {
+        let (hosts, count) = (hosts(hosts_count), ranks.to_string());
+        let words = ["-launcher", "fork", "-hosts", &hosts, "-n", &count];
+        let output = run(&words, &[&program]);
+        assert!(output.status.success(), "{hosts_count} {ranks}: {output:?}");
+        let said = text(&output.stdout);
+        let numbers = |group: &str| -> Vec<u64> {
+            let words = said.lines().filter_map(|line| line.strip_prefix(group));
+            words.map(|number| number.trim().parse().unwrap()).collect()
+        };
+        let groups = [("first", ranks), ("even", ranks / 2), ("second", ranks)].map(|(group, members)| {
+            let mut found = numbers(group);
+            assert_eq!(found.len(), members, "{said}");
+            found.dedup();
+            assert_eq!(found.len(), 1, "{said}");
+            found[0]
+        });
+        let unique: BTreeSet<_> = groups.iter().filter(|number| **number != 0).collect();
+        assert_eq!(unique.len(), 3, "{said}");
+    }
+}
+
+/// What ranks of one or two hosts log comes out on the job's own streams, with their labels; a channel that there is
+/// not is an error.
+#[test]
+fn logs_come_out_with_labels() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("logs.c", folder.path());
+    for hosts in ["a", "a,b"] {
+        let words = ["-launcher", "fork", "-hosts", hosts, "-n", "2", "-l"];
+        let output = run(&words, &[&program]);
+        assert!(output.status.success(), "{hosts}: {output:?}");
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        for rank in 0..2 {
+            for line in ["two", "lines", "streams: SUCCESS", "once: SUCCESS"] {
+                let line = format!("[{rank}] {line}");
+                assert!(
+                    stdout.lines().any(|found| found == line),
+                    "no {line:?} in {stdout}"
+                );
+            }
+            for channels in ["syslog", "both"] {
+                let line = format!("[{rank}] {channels}: ");
+                let found = stdout.lines().find_map(|found| found.strip_prefix(&line));
+                assert!(found.is_some_and(|status| status != "SUCCESS"), "{stdout}");
+            }
+            let line = format!("[{rank}] no end");
+            let count = stderr.lines().filter(|found| **found == line).count();
+            assert_eq!(count, 3, "{stderr}");
+        }
+    }
+}
+
+/// Ranks of one or two hosts learn which process groups there are, how large theirs is, and which processes of it run
+/// on their host.
+#[test]
+fn queries_are_answered() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("queries.c", folder.path());
+    for (hosts, rows) in [("a", 4), ("a,b", 2)] {
+        let words = ["-launcher", "fork", "-hosts", hosts, "-n", "4", "-l"];
+        let output = run(&words, &[&program]);
+        assert!(output.status.success(), "{hosts}: {output:?}");
+        let said = text(&output.stdout);
+        for rank in 0..4 {
+            let own: Vec<_> = said
+                .lines()
+                .filter_map(|line| line.strip_prefix(&format!("[{rank}] ")))
+                .collect();
+            let rows = format!("rows: {rows}");
+            let known = ["groups: own", "size: 4", "row: right connected", rows.as_str()];
+            assert_eq!(own[..4.min(own.len())], known, "{said}");
+            assert!(
+                own[4].starts_with("unknown: ") && !own[4].contains("SUCCESS"),
+                "{said}"
+            );
         }
     }
 }

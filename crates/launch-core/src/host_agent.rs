@@ -162,6 +162,7 @@ impl HostAgent {
     /// A rank was started as this process.
     pub fn handle_spawned(&mut self, rank: Rank, pid: u32) {
         self.lives.running.insert(rank);
+        self.pmix.handle_life(rank, Some(pid));
         self.report(Report::Started { rank, pid });
         if self.start.is_singleton && rank == Rank(0) {
             let peer = pmi::Peer::Singleton(self.groups.process(rank).group);
@@ -279,6 +280,12 @@ impl HostAgent {
         }
         self.forward_pmi();
         self.tell_whether_ranks_may_hang();
+    }
+
+    /// The launcher takes output of this host. Say so again and again: processes that wrote by PMIx wait for that, as
+    /// those do that write into a pipe.
+    pub fn handle_output_taken(&mut self) {
+        self.pmix.release_logs();
     }
 
     /// The PMIx server is gone. Returns a rank that was served by it, if there is one: it cannot go on.

@@ -1,5 +1,8 @@
 //! The process beside the agent: hands on what libpmix wants, and what the agent answers.
 
+mod names;
+mod texts;
+
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -22,15 +25,19 @@ use rustix::{
 };
 
 use crate::{
-    lookups::{Kept, Lookup, Reader},
-    meetings::{Known, Meeting, MeetingReply},
+    construction::Construction,
+    known::Known,
+    logs::Log,
+    lookups::{Lookup, Reader},
+    meetings::{Meeting, MeetingReply},
     namespace,
+    queries::{self, Query},
     sys::{
         Server,
-        replies::{ModexReply, OpReply, SpawnReply},
+        replies::{InfoReply, ModexReply, OpReply, SpawnReply},
         types::{Status, status},
         upcalls::{Queue, Upcall},
-        values::Item,
+        values::{Infos, Item},
     },
     wishes::{published, spawn_of},
 };
@@ -95,6 +102,12 @@ fn serve(directory: &Path, candidates: &[PathBuf]) -> io::Result<()> {
 /// Who waits for the agent.
 enum Waiting {
     Fence(ModexReply),
+    Log(Log),
+    Query {
+        from: Process,
+        queries: Vec<Query>,
+        reply: InfoReply,
+    },
     Modex(ModexReply, Instant),
     /// A question for one key of a lookup.
     Key {
@@ -114,8 +127,10 @@ enum Waiting {
         from: Process,
     },
     Spawn(SpawnReply),
-    /// The members of a group that take part in a meeting.
-    Group {
+    /// The members of a group that is constructed or destructed.
+    Group(Construction),
+    /// The members of a process group that take part in a meeting.
+    Part {
         meeting: u64,
     },
 }
@@ -151,7 +166,12 @@ impl Helper {
             let ready = self.wait()?;
             if ready {
                 match rustix::io::read(&self.socket, &mut buffer) {
-                    Ok(0) | Err(Errno::CONNRESET) => return Ok(()),
+                    Ok(0) | Err(Errno::CONNRESET) => {
+                        // An agent that was killed removes nothing.
+                        self.end();
+                        let _ = fs::remove_dir_all(&self.directory);
+                        return Ok(());
+                    }
                     Ok(length) => incoming.push(&buffer[..length]),
                     Err(Errno::INTR | Errno::AGAIN) => {}
                     Err(errno) => return Err(errno.into()),
@@ -218,9 +238,9 @@ impl Helper {
         match message {
             ToHelper::Register(namespace) => {
                 let group = namespace.group;
-                self.groups.insert(namespace.name.clone(), Known::of(&namespace));
                 let registered = namespace::register(&self.server, &namespace, &self.directory);
                 let environments = registered.map_err(io::Error::other)?;
+                self.groups.insert(namespace.name.clone(), Known::new(*namespace));
                 self.tell(&FromHelper::Registered { group, environments })
             }
             ToHelper::Forget(name) => {
@@ -230,6 +250,10 @@ impl Helper {
             }
             ToHelper::FenceEnded { token, end } => self.handle_fence_end(token, end),
             ToHelper::Answered { token, answer } => self.handle_answer(token, answer),
+            ToHelper::Logged { token } => match self.waiting.remove(&token) {
+                Some(Waiting::Log(log)) => self.log(log),
+                _ => Ok(()),
+            },
             ToHelper::ModexWanted { asker, process } => {
                 if self.server.request_modex(asker, &process).is_err() {
                     return self.tell(&FromHelper::ModexFound { asker, data: None });
@@ -245,6 +269,21 @@ impl Helper {
                 }
                 Ok(())
             }
+            ToHelper::Refreshed { token } => {
+                if let Some(Waiting::Query { from, queries, reply }) = self.waiting.remove(&token) {
+                    let (status, found) = queries::answers(&self.groups, &from, &queries);
+                    let found = found.iter().map(|(key, item)| (key.as_str(), item.clone()));
+                    reply.send(status, Infos::new(&found.collect::<Vec<_>>()));
+                }
+                Ok(())
+            }
+            ToHelper::Lives { process, pid } => {
+                let group = self.groups.get_mut(&process.namespace);
+                if let (Some(group), Some(rank)) = (group, process.rank) {
+                    group.handle_life(rank, pid);
+                }
+                Ok(())
+            }
             ToHelper::Departed(process) => {
                 self.server.notify_failure(&process);
                 Ok(())
@@ -254,8 +293,12 @@ impl Helper {
     }
 
     fn handle_fence_end(&mut self, token: u64, end: FenceEnd) -> io::Result<()> {
+        let mut context = None;
         let (status, data) = match end {
-            FenceEnd::Complete(data) => (status::SUCCESS, data),
+            FenceEnd::Complete { data, context: found } => {
+                context = found;
+                (status::SUCCESS, data)
+            }
             FenceEnd::Gone => (status::LOST_CONNECTION, Vec::new()),
             FenceEnd::Lost => (status::UNREACH, Vec::new()),
             FenceEnd::TooLarge => (status::NO_MEMORY, Vec::new()),
@@ -263,7 +306,8 @@ impl Helper {
         };
         match self.waiting.remove(&token) {
             Some(Waiting::Fence(reply)) => reply.send(status, data),
-            Some(Waiting::Group { meeting }) => return self.handle_group_met(meeting, status, &data),
+            Some(Waiting::Group(group)) => group.answer(status, &data, context),
+            Some(Waiting::Part { meeting }) => return self.handle_group_met(meeting, status, &data),
             _ => {}
         }
         Ok(())
@@ -286,31 +330,6 @@ impl Helper {
                 _ => reply.send(status::ERROR, ""),
             },
             _ => {}
-        }
-        Ok(())
-    }
-
-    fn handle_value(&mut self, lookup: u64, key: &str, answer: pmi::Answer) -> io::Result<()> {
-        let pmi::Answer::Value { value: Some(value) } = &answer else {
-            if let Some(found) = self.lookups.get_mut(&lookup) {
-                found.handle_answer(Instant::now(), key, None);
-            }
-            return Ok(());
-        };
-        // The sign of a group that has met has no value.
-        let kept: Option<Kept> = match value.is_empty() {
-            true => Some(Kept::sign()),
-            false => postcard::from_bytes(value).ok(),
-        };
-        let is_taken = kept.as_ref().is_some_and(|kept| kept.is_taken_by_reader);
-        let Some(found) = self.lookups.get_mut(&lookup) else {
-            return Ok(());
-        };
-        found.handle_answer(Instant::now(), key, kept);
-        let from = found.from.clone();
-        if is_taken {
-            let name = key.to_owned();
-            self.ask(from, Wish::Unpublish { name }, Waiting::Nobody)?;
         }
         Ok(())
     }
@@ -353,6 +372,10 @@ impl Helper {
     fn handle_call(&mut self, call: Upcall) -> io::Result<()> {
         match call {
             Upcall::Connected(process, reply) => {
+                let group = self.groups.get_mut(&process.namespace);
+                if let (Some(group), Some(rank)) = (group, process.rank) {
+                    group.connected.insert(rank);
+                }
                 self.tell(&FromHelper::Connected(process))?;
                 reply.send(status::SUCCESS);
             }
@@ -386,12 +409,46 @@ impl Helper {
                     members,
                     tag: String::new(),
                     data,
+                    constructs_group: false,
                 })?;
             }
             Upcall::Modex(process, reply) => {
                 let deadline = Instant::now() + MODEX_PATIENCE;
                 let token = self.keep(Waiting::Modex(reply, deadline));
                 self.tell(&FromHelper::Modex { token, process })?;
+            }
+            Upcall::Query { from, queries, reply } => {
+                let token = self.keep(Waiting::Query { from, queries, reply });
+                self.tell(&FromHelper::Refresh { token })?;
+            }
+            Upcall::Log {
+                from,
+                data,
+                directives,
+                reply,
+            } => self.log(Log::new(from, data, &directives, reply))?,
+            Upcall::Group {
+                constructs,
+                name,
+                members,
+                directives,
+                reply,
+            } => {
+                let first = members.first().map(|member| &member.namespace);
+                if members.iter().any(|member| Some(&member.namespace) != first) {
+                    reply.send(status::NOT_SUPPORTED, Infos::default());
+                    return Ok(());
+                }
+                let (group, data) = Construction::new(members.clone(), directives, reply);
+                let token = self.keep(Waiting::Group(group));
+                let verb = if constructs { "construct" } else { "destruct" };
+                self.tell(&FromHelper::Fence {
+                    token,
+                    members,
+                    tag: format!("-{verb}-{name}"),
+                    data,
+                    constructs_group: constructs,
+                })?;
             }
             Upcall::ModexFound(asker, data) => self.tell(&FromHelper::ModexFound { asker, data })?,
             Upcall::Publish { from, items, reply } => match published(&from, items) {
@@ -442,7 +499,7 @@ impl Helper {
             return self.handle_group_met(id, status::NOT_SUPPORTED, &[]);
         }
         for (index, members) in parts.into_iter().enumerate() {
-            let token = self.keep(Waiting::Group { meeting: id });
+            let token = self.keep(Waiting::Part { meeting: id });
             // The data of all processes here goes with one of their groups.
             let data = if index == 0 { data.to_vec() } else { Vec::new() };
             let tag = tag.clone();
@@ -451,6 +508,7 @@ impl Helper {
                 members,
                 tag,
                 data,
+                constructs_group: false,
             })?;
         }
         Ok(())
@@ -486,47 +544,5 @@ impl Helper {
         let reader = Reader::Meeting(meeting.reply);
         let lookup = Lookup::new(signs.from, signs.expected, &[], reader, Instant::now());
         self.look_up(id, lookup)
-    }
-
-    fn look_up(&mut self, id: u64, lookup: Lookup) -> io::Result<()> {
-        let (from, keys) = (lookup.from.clone(), lookup.keys().to_vec());
-        self.lookups.insert(id, lookup);
-        self.ask_for_keys(id, &from, keys)
-    }
-
-    fn ask_for_keys(&mut self, lookup: u64, from: &Process, keys: Vec<String>) -> io::Result<()> {
-        for key in keys {
-            let name = key.clone();
-            self.ask(from.clone(), Wish::Lookup { name }, Waiting::Key { lookup, key })?;
-        }
-        Ok(())
-    }
-
-    /// Publishes one pair after the other.
-    fn publish(&mut self, from: Process, mut rest: Vec<(String, Vec<u8>)>, reply: OpReply) -> io::Result<()> {
-        let Some((name, value)) = rest.pop() else {
-            reply.send(status::SUCCESS);
-            return Ok(());
-        };
-        let waiting = Waiting::Publish {
-            reply,
-            rest,
-            from: from.clone(),
-        };
-        self.ask(from, Wish::Publish { name, value }, waiting)
-    }
-
-    /// Forgets one name after the other. One that is not there is forgotten too.
-    fn unpublish(&mut self, from: Process, mut rest: Vec<String>, reply: OpReply) -> io::Result<()> {
-        let Some(name) = rest.pop() else {
-            reply.send(status::SUCCESS);
-            return Ok(());
-        };
-        let waiting = Waiting::Unpublish {
-            reply,
-            rest,
-            from: from.clone(),
-        };
-        self.ask(from, Wish::Unpublish { name }, waiting)
     }
 }

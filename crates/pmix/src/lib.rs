@@ -6,10 +6,14 @@
 
 #![deny(missing_docs)]
 
+mod construction;
 mod helper;
+mod known;
+mod logs;
 mod lookups;
 mod meetings;
 mod namespace;
+mod queries;
 mod sys;
 mod wishes;
 

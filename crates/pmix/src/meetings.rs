@@ -5,26 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ropewalk_launch_core::pmix::{Namespace, Process};
+use ropewalk_launch_core::pmix::Process;
 
-use crate::sys::{
-    replies::{ModexReply, OpReply},
-    types::{Status, status},
+use crate::{
+    known::Known,
+    sys::{
+        replies::{ModexReply, OpReply},
+        types::{Status, status},
+    },
 };
-
-/// A process group, as far as meetings depend on it.
-pub(crate) struct Known {
-    /// Its processes of this host.
-    local: Vec<u32>,
-}
-
-impl Known {
-    pub(crate) fn of(namespace: &Namespace) -> Self {
-        Self {
-            local: namespace.local_ranks().to_vec(),
-        }
-    }
-}
 
 /// Who waits for a meeting.
 pub(crate) enum MeetingReply {
@@ -82,7 +71,7 @@ impl Meeting {
             groups.entry(member.namespace.clone()).or_default().push(member);
         }
         let own = groups.iter().filter_map(|(name, members)| {
-            let local = &known.get(name)?.local;
+            let local = known.get(name)?.namespace.local_ranks();
             let has_all = members.iter().any(|member| member.rank.is_none());
             let is_member = |rank: &&u32| has_all || members.iter().any(|member| member.rank == Some(**rank));
             let member = local.iter().find(is_member)?;

@@ -43,6 +43,7 @@ impl HostAgent {
         let stage = stage.filter(|_| unfinished || !cause.is_success());
         self.pmi
             .handle_departure(process, unfinished || !cause.is_success());
+        self.pmix.handle_life(rank, None);
         if unfinished || !cause.is_success() {
             self.pmix.handle_departure(rank);
         }

@@ -1,5 +1,7 @@
 //! Ranks that speak PMIx: the agent's side of the PMIx server of its host.
 
+mod contexts;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bstr::BString;
@@ -10,6 +12,7 @@ use crate::{
     pmix::{FenceEnd, FromHelper, ModexAsker, Namespace, PARENT_KEY, Process, ToHelper, Wish},
     protocol::Report,
 };
+use contexts::Contexts;
 
 /// The PMIx server of the host, as its agent knows it.
 #[derive(Debug, Default)]
@@ -19,6 +22,10 @@ pub(super) struct Pmix {
     namespaces: BTreeMap<String, Known>,
     /// How many of them it has not answered yet.
     registering: usize,
+    /// The texts of processes that have gone up; the processes wait until output is taken.
+    logs: Vec<u64>,
+    /// The groups that its processes construct.
+    contexts: Contexts,
     /// Messages for it.
     messages: VecDeque<ToHelper>,
 }
@@ -51,6 +58,9 @@ impl Pmix {
     pub(super) fn register(&mut self, namespace: Namespace) {
         self.state = State::Serving;
         self.registering += 1;
+        if let Some(own) = namespace.own_node {
+            self.contexts.host = namespace.nodes[own].id;
+        }
         let known = Known {
             group: pmi::GroupId(namespace.group),
             first: Rank(namespace.offset),
@@ -103,8 +113,15 @@ impl Pmix {
                 members,
                 tag,
                 data,
+                constructs_group,
             } => match self.fence(&members, &tag) {
-                Some((group, fence)) => pmi.enter_bridged(pmi::BridgeToken(token), group, fence, &data),
+                Some((group, fence)) => {
+                    let data = match constructs_group {
+                        true => self.contexts.propose(token, data),
+                        false => data,
+                    };
+                    pmi.enter_bridged(pmi::BridgeToken(token), group, fence, &data);
+                }
                 None => {
                     let end = FenceEnd::Unknown;
                     self.tell(ToHelper::FenceEnded { token, end });
@@ -117,6 +134,17 @@ impl Pmix {
                     self.tell(ToHelper::Answered { token, answer });
                 }
             },
+            FromHelper::Refresh { token } => self.tell(ToHelper::Refreshed { token }),
+            FromHelper::Log {
+                token,
+                from,
+                stream,
+                lines,
+            } => {
+                self.logs.push(token);
+                let rank = self.job_rank_of(&from)?;
+                return Some(Report::Output { rank, stream, lines });
+            }
             FromHelper::Modex { token, process } => match self.job_rank_of(&process) {
                 Some(rank) => return Some(Report::ModexWanted { token, rank }),
                 None => self.tell(ToHelper::ModexAnswered { token, data: None }),
@@ -124,6 +152,13 @@ impl Pmix {
             FromHelper::ModexFound { asker, data } => return Some(Report::ModexFound { asker, data }),
         }
         None
+    }
+
+    /// Output of this host is taken: processes whose texts have gone up go on.
+    pub(super) fn release_logs(&mut self) {
+        for token in std::mem::take(&mut self.logs) {
+            self.tell(ToHelper::Logged { token });
+        }
     }
 
     /// The server is gone. Returns true if it served ranks.
@@ -159,6 +194,13 @@ impl Pmix {
         }
     }
 
+    /// A rank of this host runs, with this number, or has ended.
+    pub(super) fn handle_life(&mut self, rank: Rank, pid: Option<u32>) {
+        if let Some(process) = self.process(rank) {
+            self.tell(ToHelper::Lives { process, pid });
+        }
+    }
+
     /// A rank failed: those that asked for it hear of it.
     pub(super) fn handle_departure(&mut self, rank: Rank) {
         if let Some(process) = self.process(rank) {
@@ -168,13 +210,17 @@ impl Pmix {
 
     /// A fence is over that ranks entered through the server.
     pub(super) fn handle_fence(&mut self, token: pmi::BridgeToken, end: pmi::BridgedFence) {
+        let token = token.0;
         let end = match end {
-            pmi::BridgedFence::Complete(data) => FenceEnd::Complete(data),
+            pmi::BridgedFence::Complete(data) => match self.contexts.decide(token, data) {
+                Some((data, context)) => FenceEnd::Complete { data, context },
+                None => FenceEnd::Lost,
+            },
             pmi::BridgedFence::Gone(_) => FenceEnd::Gone,
             pmi::BridgedFence::Lost => FenceEnd::Lost,
             pmi::BridgedFence::TooLarge => FenceEnd::TooLarge,
         };
-        let token = token.0;
+        self.contexts.forget(token);
         self.tell(ToHelper::FenceEnded { token, end });
     }
 
@@ -267,10 +313,12 @@ mod tests {
         }
     }
 
-    /// A fence of all is the same whether its members are counted or not; one of several groups is none.
-    #[test]
-    fn fences_are_known_by_their_members() {
-        let mut pmix = Pmix::default();
+    /// A server of two process groups, with two ranks each.
+    fn serving() -> Pmix {
+        let mut pmix = Pmix {
+            state: State::Serving,
+            ..Pmix::default()
+        };
         for (name, id) in [("a", 0), ("b", 1)] {
             let known = Known {
                 group: pmi::GroupId(id),
@@ -279,6 +327,41 @@ mod tests {
             };
             pmix.namespaces.insert(name.to_owned(), known);
         }
+        pmix
+    }
+
+    /// A text that a process logs goes up as its output, and the process waits until output is taken.
+    #[test]
+    fn logs_wait_for_output_to_be_taken() {
+        let mut pmix = serving();
+        let (stream, lines) = (crate::OutputStream::Stdout, b"text\n".to_vec());
+        let log = FromHelper::Log {
+            token: 7,
+            from: process("b", Some(1)),
+            stream,
+            lines: lines.clone(),
+        };
+        let report = pmix.handle(log, &mut pmi::Server::root());
+        let Some(Report::Output {
+            rank,
+            stream: on,
+            lines: said,
+        }) = report
+        else {
+            panic!("{report:?} is no output");
+        };
+        assert_eq!((rank, on, said), (Rank(3), stream, lines));
+        assert_eq!(pmix.poll(), None);
+        pmix.release_logs();
+        assert_eq!(pmix.poll(), Some(ToHelper::Logged { token: 7 }));
+        pmix.release_logs();
+        assert_eq!(pmix.poll(), None, "once");
+    }
+
+    /// A fence of all is the same whether its members are counted or not; one of several groups is none.
+    #[test]
+    fn fences_are_known_by_their_members() {
+        let pmix = serving();
         let scope = |members: &[Process]| {
             pmix.fence(members, "")
                 .map(|(group, fence)| (group.0, fence.scope))

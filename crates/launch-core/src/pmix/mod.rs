@@ -9,6 +9,8 @@ use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
+use crate::event::OutputStream;
+
 pub use namespace::{Namespace, Node, PARENT_KEY, Program};
 
 /// The longest message: the data of a fence and its members fit.
@@ -67,6 +69,23 @@ pub enum ToHelper {
         /// The data that the process has put; `None` if it cannot be had.
         data: Option<Vec<u8>>,
     },
+    /// To [`FromHelper::Log`]: the text has been taken.
+    Logged {
+        /// The number of the request.
+        token: u64,
+    },
+    /// To [`FromHelper::Refresh`]: all that there was to be told has been told.
+    Refreshed {
+        /// The number of the request.
+        token: u64,
+    },
+    /// A process of this host runs, or has ended.
+    Lives {
+        /// The process.
+        process: Process,
+        /// Its number on this host while it runs.
+        pid: Option<u32>,
+    },
     /// A process failed.
     Departed(Process),
     /// No process of this host is left: remove what they had registered for that, and end.
@@ -76,8 +95,13 @@ pub enum ToHelper {
 /// How a fence ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FenceEnd {
-    /// All came; the data of all hosts.
-    Complete(Vec<u8>),
+    /// All came.
+    Complete {
+        /// The data of all hosts.
+        data: Vec<u8>,
+        /// The number of the group that the members construct, if they do. No other group of the job has it.
+        context: Option<u64>,
+    },
     /// A member is gone.
     Gone,
     /// The tree of agents is broken.
@@ -131,6 +155,8 @@ pub enum FromHelper {
         tag: String,
         /// The data of the processes here, for all others.
         data: Vec<u8>,
+        /// The members construct a group, which gets a number.
+        constructs_group: bool,
     },
     /// A process asks for a name or for processes.
     Ask {
@@ -140,6 +166,22 @@ pub enum FromHelper {
         from: Process,
         /// The question.
         wish: Wish,
+    },
+    /// A process asks for what the agent may know better by now.
+    Refresh {
+        /// To be repeated in the answer.
+        token: u64,
+    },
+    /// A process wants a text to come out as if it had written it.
+    Log {
+        /// To be repeated in the answer.
+        token: u64,
+        /// The process.
+        from: Process,
+        /// The stream.
+        stream: OutputStream,
+        /// The text: whole lines, with their ends.
+        lines: Vec<u8>,
     },
     /// A process wants what one of another host has put.
     Modex {
@@ -264,6 +306,7 @@ mod tests {
                 }],
                 tag: String::new(),
                 data: vec![0; 300],
+                constructs_group: false,
             },
         ];
         let stream: Vec<u8> = messages.iter().flat_map(encode).collect();

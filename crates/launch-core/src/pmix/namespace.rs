@@ -50,6 +50,8 @@ pub struct Program {
     pub first: u32,
     /// How many processes run it.
     pub size: u32,
+    /// Its name, as the user gave it.
+    pub name: String,
 }
 
 impl Namespace {
@@ -102,7 +104,8 @@ impl Plan {
         let mut first = 0;
         let programs = group.programs.iter().map(|program| {
             let size = program.segment.ranks;
-            let program = Program { first, size };
+            let name = program.segment.program.to_string_lossy().into_owned();
+            let program = Program { first, size, name };
             first += size;
             program
         });

@@ -8,14 +8,15 @@ use std::{
 use ropewalk_launch_core::pmix::{ModexAsker, Process};
 
 use super::{
-    replies::{LookupReply, ModexReply, OpReply, SpawnReply},
+    replies::{InfoReply, LookupReply, ModexReply, OpReply, SpawnReply},
     types::{
-        App, Info, InfoCallback, LookupCallback, ModexCallback, Module, OpCallback, Proc, SpawnCallback,
-        Status, status,
+        self, App, GROUP_CONSTRUCT, Info, InfoCallback, LookupCallback, ModexCallback, Module, OpCallback,
+        Proc, SpawnCallback, Status, status,
     },
     upcalls::{SpawnedApp, Upcall, push},
-    values::{self, Infos},
+    values::{self, Infos, Item},
 };
+use crate::queries::Query;
 
 /// The functions that libpmix calls.
 pub(crate) fn module() -> Module {
@@ -31,13 +32,22 @@ pub(crate) fn module() -> Module {
         spawn: Some(spawn),
         connect: Some(connect),
         disconnect: Some(disconnect),
-        unserved: [ptr::null(); 8],
+        unserved: [ptr::null(); 4],
+        query: Some(query),
+        tool_connected: ptr::null(),
+        log: Some(log),
+        allocate: ptr::null(),
         job_control: Some(job_control),
-        unserved_too: [ptr::null(); 7],
+        unserved_too: [ptr::null(); 5],
+        group: Some(group),
+        fabric: ptr::null(),
         client_connected2: Some(client_connected2),
         later: [ptr::null(); 32],
     }
 }
+
+/// `PMIX_GROUP_LOCAL_ONLY`.
+const GROUP_LOCAL_ONLY: &str = "pmix.grp.lcl";
 
 /// The process that a call is about.
 ///
@@ -284,6 +294,86 @@ unsafe extern "C" fn disconnect(
         members: unsafe { processes(members, count) },
         disconnects: true,
         reply: OpReply { callback, word },
+    })
+}
+
+unsafe extern "C" fn query(
+    found: *mut Proc,
+    queries: *mut types::Query,
+    count: usize,
+    callback: InfoCallback,
+    word: *mut c_void,
+) -> Status {
+    // SAFETY: see above.
+    let from = unsafe { process(found) };
+    let (Some(from), false) = (from, queries.is_null()) else {
+        return status::ERROR;
+    };
+    // SAFETY: see above.
+    let queries = unsafe { std::slice::from_raw_parts(queries, count) };
+    let read = |query: &types::Query| Query {
+        // SAFETY: see above.
+        keys: unsafe { values::texts(query.keys) },
+        // SAFETY: see above.
+        qualifiers: unsafe { values::items(query.qualifiers, query.qualifiers_count) },
+    };
+    push(Upcall::Query {
+        from,
+        queries: queries.iter().map(read).collect(),
+        reply: InfoReply { callback, word },
+    })
+}
+
+unsafe extern "C" fn log(
+    found: *const Proc,
+    data: *const Info,
+    count: usize,
+    directives: *const Info,
+    directives_count: usize,
+    callback: OpCallback,
+    word: *mut c_void,
+) {
+    // SAFETY: see above.
+    if let Some(from) = unsafe { process(found) } {
+        push(Upcall::Log {
+            from,
+            // SAFETY: see above.
+            data: unsafe { values::items(data, count) },
+            // SAFETY: see above.
+            directives: unsafe { values::items(directives, directives_count) },
+            reply: OpReply { callback, word },
+        });
+    }
+}
+
+unsafe extern "C" fn group(
+    operation: c_int,
+    name: *const c_char,
+    members: *const Proc,
+    count: usize,
+    directives: *const Info,
+    directives_count: usize,
+    callback: InfoCallback,
+    word: *mut c_void,
+) -> Status {
+    let constructs = operation == GROUP_CONSTRUCT;
+    // SAFETY: see above.
+    let directives = unsafe { values::items(directives, directives_count) };
+    let is_local = directives
+        .iter()
+        .any(|(key, item)| key == GROUP_LOCAL_ONLY && Item::is_true(item.as_ref()));
+    // Its members are all of this host, and have come. libpmix 5.0 asks a second time if the answer comes later.
+    if is_local && !constructs {
+        return status::OPERATION_SUCCEEDED;
+    }
+    push(Upcall::Group {
+        constructs,
+        // SAFETY: see above.
+        name: unsafe { values::text(name) }.unwrap_or_default(),
+        // SAFETY: see above.
+        members: unsafe { processes(members, count) },
+        directives,
+        reply: InfoReply { callback, word },
     })
 }
 

@@ -1,12 +1,15 @@
 //! Where the answers to the calls of libpmix go.
 
-use std::ffi::{c_char, c_void};
+use std::{
+    ffi::{c_char, c_void},
+    ptr,
+};
 
 use ropewalk_launch_core::pmix::Process;
 
 use super::{
-    types::{LookupCallback, ModexCallback, OpCallback, SpawnCallback, Status},
-    values::{self, Published},
+    types::{Info, InfoCallback, LookupCallback, ModexCallback, OpCallback, SpawnCallback, Status},
+    values::{self, Infos, Published},
 };
 
 /// Where the answer to a call goes: a function of libpmix and a word for it.
@@ -45,6 +48,12 @@ reply!(
     SpawnCallback
 );
 
+reply!(
+    /// For calls that want infos.
+    InfoReply,
+    InfoCallback
+);
+
 impl OpReply {
     pub(crate) fn send(self, status: Status) {
         if let Some(callback) = self.callback {
@@ -72,6 +81,33 @@ unsafe extern "C" fn release(data: *mut c_void) {
     if !data.is_null() {
         // SAFETY: `ModexReply::send` gave this pointer, and libpmix releases it once.
         drop(unsafe { Box::from_raw(data.cast::<Vec<u8>>()) });
+    }
+}
+
+impl InfoReply {
+    /// Answers with these infos.
+    pub(crate) fn send(self, status: Status, infos: Infos) {
+        let Some(callback) = self.callback else {
+            return;
+        };
+        let mut infos = Box::new(infos);
+        let (first, count) = infos.as_parts();
+        let first = if count == 0 {
+            ptr::null_mut::<Info>()
+        } else {
+            first
+        };
+        let infos = Box::into_raw(infos).cast::<c_void>();
+        // SAFETY: as for `OpReply`; the infos live until libpmix calls `release_infos`.
+        unsafe { callback(status, first, count, self.word, Some(release_infos), infos) };
+    }
+}
+
+/// libpmix has read the infos of an answer.
+unsafe extern "C" fn release_infos(infos: *mut c_void) {
+    if !infos.is_null() {
+        // SAFETY: `InfoReply::send` gave this pointer, and libpmix releases it once.
+        drop(unsafe { Box::from_raw(infos.cast::<Infos>()) });
     }
 }
 

@@ -182,7 +182,7 @@ impl Server {
     fn check(&self, function: &'static str, status: Status) -> Result<(), ServerError> {
         match status {
             // Some functions are done when they return, and say so.
-            status::SUCCESS | OPERATION_SUCCEEDED => Ok(()),
+            status::SUCCESS | status::OPERATION_SUCCEEDED => Ok(()),
             status => Err(ServerError::Failed {
                 function,
                 reason: self.library.message(status),
@@ -190,9 +190,6 @@ impl Server {
         }
     }
 }
-
-/// `PMIX_OPERATION_SUCCEEDED`.
-const OPERATION_SUCCEEDED: Status = -157;
 
 fn wildcard(namespace: &str) -> Process {
     Process {

@@ -25,17 +25,22 @@ pub(crate) mod status {
     pub(crate) const PROC_ABORTED: Status = -7;
     pub(crate) const TIMEOUT: Status = -24;
     pub(crate) const UNREACH: Status = -25;
+    pub(crate) const RESOURCE_BUSY: Status = -28;
     pub(crate) const NO_MEMORY: Status = -32;
     pub(crate) const NOT_FOUND: Status = -46;
     pub(crate) const NOT_SUPPORTED: Status = -47;
+    pub(crate) const PARTIAL_SUCCESS: Status = -52;
     pub(crate) const DUPLICATE_KEY: Status = -53;
     pub(crate) const LOST_CONNECTION: Status = -61;
+    /// What was asked for is done already.
+    pub(crate) const OPERATION_SUCCEEDED: Status = -157;
 }
 
 /// Numbers of `pmix_data_type_t`.
 pub(crate) mod data_type {
     pub(crate) const BOOL: u16 = 1;
     pub(crate) const STRING: u16 = 3;
+    pub(crate) const SIZE: u16 = 4;
     pub(crate) const UINT16: u16 = 13;
     pub(crate) const UINT32: u16 = 14;
     pub(crate) const STATUS: u16 = 20;
@@ -43,6 +48,7 @@ pub(crate) mod data_type {
     pub(crate) const INFO: u16 = 24;
     pub(crate) const BYTE_OBJECT: u16 = 27;
     pub(crate) const PERSIST: u16 = 30;
+    pub(crate) const PROC_INFO: u16 = 38;
     pub(crate) const DATA_ARRAY: u16 = 39;
     pub(crate) const PROC_RANK: u16 = 40;
     /// Types up to this one, but for the two above with pointers, are numbers in the first eight bytes.
@@ -55,6 +61,31 @@ pub(crate) mod data_type {
 pub(crate) struct Proc {
     pub(crate) namespace: [c_char; NAMESPACE_SIZE],
     pub(crate) rank: RankNumber,
+}
+
+/// Numbers of `pmix_proc_state_t`.
+pub(crate) mod process_state {
+    pub(crate) const RUNNING: u8 = 5;
+    pub(crate) const CONNECTED: u8 = 6;
+}
+
+/// `pmix_proc_info_t`.
+#[repr(C)]
+pub(crate) struct ProcInfo {
+    pub(crate) process: Proc,
+    pub(crate) host: *mut c_char,
+    pub(crate) program: *mut c_char,
+    pub(crate) pid: c_int,
+    pub(crate) exit_code: c_int,
+    pub(crate) state: u8,
+}
+
+/// `pmix_query_t`.
+#[repr(C)]
+pub(crate) struct Query {
+    pub(crate) keys: *mut *mut c_char,
+    pub(crate) qualifiers: *mut Info,
+    pub(crate) qualifiers_count: usize,
 }
 
 /// `pmix_byte_object_t`.
@@ -218,6 +249,26 @@ pub(crate) type JobControl = unsafe extern "C" fn(
     *mut c_void,
 ) -> Status;
 
+/// `pmix_server_query_fn_t`.
+pub(crate) type QueryFunction =
+    unsafe extern "C" fn(*mut Proc, *mut Query, usize, InfoCallback, *mut c_void) -> Status;
+/// `pmix_server_log_fn_t`.
+pub(crate) type Log =
+    unsafe extern "C" fn(*const Proc, *const Info, usize, *const Info, usize, OpCallback, *mut c_void);
+/// `pmix_server_grp_fn_t`; its first argument is a `pmix_group_operation_t`.
+pub(crate) type Group = unsafe extern "C" fn(
+    c_int,
+    *const c_char,
+    *const Proc,
+    usize,
+    *const Info,
+    usize,
+    InfoCallback,
+    *mut c_void,
+) -> Status;
+/// `PMIX_GROUP_CONSTRUCT`.
+pub(crate) const GROUP_CONSTRUCT: c_int = 0;
+
 /// `pmix_server_module_t` of PMIx 4, to whose end later versions add. What is not served is null.
 #[repr(C)]
 pub(crate) struct Module {
@@ -232,11 +283,17 @@ pub(crate) struct Module {
     pub(crate) spawn: Option<Spawn>,
     pub(crate) connect: Option<Connect>,
     pub(crate) disconnect: Option<Connect>,
-    /// From `register_events` to `allocate`.
-    pub(crate) unserved: [*const c_void; 8],
+    /// From `register_events` to `notify_event`.
+    pub(crate) unserved: [*const c_void; 4],
+    pub(crate) query: Option<QueryFunction>,
+    pub(crate) tool_connected: *const c_void,
+    pub(crate) log: Option<Log>,
+    pub(crate) allocate: *const c_void,
     pub(crate) job_control: Option<JobControl>,
-    /// From `monitor` to `fabric`.
-    pub(crate) unserved_too: [*const c_void; 7],
+    /// From `monitor` to `push_stdin`.
+    pub(crate) unserved_too: [*const c_void; 5],
+    pub(crate) group: Option<Group>,
+    pub(crate) fabric: *const c_void,
     pub(crate) client_connected2: Option<Connected2>,
     /// Room for what later versions add.
     pub(crate) later: [*const c_void; 32],
@@ -248,11 +305,20 @@ const _: () = {
     assert!(size_of::<DataArray>() == 24 && offset_of!(DataArray, array) == 16);
     assert!(size_of::<Value>() == 32 && offset_of!(Value, data) == 8);
     assert!(size_of::<Info>() == 552 && offset_of!(Info, flags) == 512 && offset_of!(Info, value) == 520);
+    assert!(
+        size_of::<ProcInfo>() == 296
+            && offset_of!(ProcInfo, host) == 264
+            && offset_of!(ProcInfo, state) == 288
+    );
+    assert!(size_of::<Query>() == 24 && offset_of!(Query, qualifiers) == 8);
     assert!(size_of::<PublishedData>() == 808 && offset_of!(PublishedData, value) == 776);
     assert!(size_of::<App>() == 56 && offset_of!(App, processes) == 32 && offset_of!(App, infos_count) == 48);
     assert!(offset_of!(Module, fence) == 24 && offset_of!(Module, spawn) == 64);
     assert!(
-        offset_of!(Module, job_control) == 152
+        offset_of!(Module, query) == 120
+            && offset_of!(Module, log) == 136
+            && offset_of!(Module, job_control) == 152
+            && offset_of!(Module, group) == 200
             && offset_of!(Module, client_connected2) == 216
             && offset_of!(Module, later) == 224
     );

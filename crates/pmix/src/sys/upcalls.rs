@@ -12,10 +12,11 @@ use ropewalk_launch_core::pmix::{ModexAsker, Process};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
-    replies::{LookupReply, ModexReply, OpReply, SpawnReply},
+    replies::{InfoReply, LookupReply, ModexReply, OpReply, SpawnReply},
     types::{Status, status},
     values::Item,
 };
+use crate::queries::Query;
 
 /// A call of libpmix.
 pub(crate) enum Upcall {
@@ -58,6 +59,25 @@ pub(crate) enum Upcall {
         members: Vec<Process>,
         disconnects: bool,
         reply: OpReply,
+    },
+    Query {
+        from: Process,
+        queries: Vec<Query>,
+        reply: InfoReply,
+    },
+    Log {
+        from: Process,
+        data: Vec<(String, Option<Item>)>,
+        directives: Vec<(String, Option<Item>)>,
+        reply: OpReply,
+    },
+    /// All members of a group that are here construct or destruct it.
+    Group {
+        constructs: bool,
+        name: String,
+        members: Vec<Process>,
+        directives: Vec<(String, Option<Item>)>,
+        reply: InfoReply,
     },
     /// The answer to a request for the data of a process here.
     ModexFound(ModexAsker, Option<Vec<u8>>),

@@ -5,8 +5,8 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use ropewalk_launch_core::pmix::Process;
 
 use super::types::{
-    ByteObject, Data, DataArray, Info, KEY_SIZE, NAMESPACE_SIZE, Proc, PublishedData, RANK_WILDCARD, Value,
-    data_type,
+    ByteObject, Data, DataArray, Info, KEY_SIZE, NAMESPACE_SIZE, Proc, ProcInfo, PublishedData,
+    RANK_WILDCARD, Value, data_type,
 };
 
 /// A value of PMIx.
@@ -18,6 +18,8 @@ pub(crate) enum Item {
     Uint32(u32),
     Rank(u32),
     Process(Process),
+    Processes(Vec<Process>),
+    ProcessTable(Vec<ProcessRow>),
     Bytes(Vec<u8>),
     /// Keys with their values.
     List(Vec<(&'static str, Item)>),
@@ -28,11 +30,36 @@ pub(crate) enum Item {
     },
 }
 
+/// A process of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessRow {
+    pub(crate) process: Process,
+    pub(crate) host: String,
+    pub(crate) program: String,
+    pub(crate) pid: u32,
+    pub(crate) state: u8,
+}
+
+impl Item {
+    /// The value of a flag. One that has no value is set (PMIx 4.1, section 3.2.10).
+    pub(crate) fn is_true(item: Option<&Self>) -> bool {
+        match item {
+            Some(Self::Number {
+                data_type: data_type::BOOL,
+                bits,
+            }) => bits & 0xff != 0,
+            _ => true,
+        }
+    }
+}
+
 /// Infos for libpmix, with all that they point to.
 #[derive(Default)]
 pub(crate) struct Infos {
     infos: Vec<Info>,
     kept: Kept,
+    /// Which of the infos have bytes that libpmix may take for its own.
+    given: Vec<usize>,
 }
 
 /// Values for libpmix, with all that they point to, which is not moved.
@@ -41,6 +68,7 @@ struct Kept {
     texts: Vec<CString>,
     bytes: Vec<Box<[u8]>>,
     processes: Vec<Box<[Proc]>>,
+    tables: Vec<Box<[ProcInfo]>>,
     lists: Vec<Box<[Info]>>,
     arrays: Vec<Box<[DataArray]>>,
 }
@@ -49,13 +77,47 @@ impl Infos {
     pub(crate) fn new(items: &[(&str, Item)]) -> Self {
         let mut kept = Kept::default();
         let infos = items.iter().map(|(key, item)| kept.info(key, item)).collect();
-        Self { infos, kept }
+        let given = Vec::new();
+        Self { infos, kept, given }
+    }
+
+    /// Adds bytes that libpmix may take for its own: it then frees them, and puts null into the info.
+    pub(crate) fn give(&mut self, key: &str, bytes: &[u8]) {
+        // SAFETY: it takes any size. At least one byte, so that null means that there is no memory.
+        let copy = unsafe { libc::malloc(bytes.len().max(1)) }.cast::<u8>();
+        if copy.is_null() {
+            std::alloc::handle_alloc_error(std::alloc::Layout::for_value(bytes));
+        }
+        // SAFETY: so many bytes were allocated just now.
+        unsafe { copy.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let bytes = ByteObject {
+            bytes: copy.cast(),
+            size: bytes.len(),
+        };
+        self.given.push(self.infos.len());
+        self.infos.push(Info {
+            key: characters(key),
+            flags: 0,
+            value: Value {
+                data_type: data_type::BYTE_OBJECT,
+                data: Data { bytes },
+            },
+        });
     }
 
     /// The first of them, and how many there are: valid as long as this lives. libpmix may write to them.
     pub(crate) fn as_parts(&mut self) -> (*mut Info, usize) {
         let _ = &self.kept;
         (self.infos.as_mut_ptr(), self.infos.len())
+    }
+}
+
+impl Drop for Infos {
+    fn drop(&mut self) {
+        for &index in &self.given {
+            // SAFETY: `give` has put a byte object there, whose bytes malloc(3) gave, or libpmix null in their place.
+            unsafe { libc::free(self.infos[index].value.data.bytes.bytes.cast()) };
+        }
     }
 }
 
@@ -98,9 +160,7 @@ impl Kept {
                 data_type::BOOL
             }
             Item::Text(text) => {
-                let text = c_text(text);
-                data.string = text.as_ptr().cast_mut();
-                self.texts.push(text);
+                data.string = self.text(text);
                 data_type::STRING
             }
             Item::Uint16(number) => {
@@ -121,6 +181,18 @@ impl Kept {
                 self.processes.push(process);
                 data_type::PROC
             }
+            Item::Processes(processes) => {
+                let mut processes: Box<[Proc]> = processes.iter().map(proc_of).collect();
+                data.array = self.array(data_type::PROC, processes.len(), processes.as_mut_ptr().cast());
+                self.processes.push(processes);
+                data_type::DATA_ARRAY
+            }
+            Item::ProcessTable(rows) => {
+                let mut table: Box<[ProcInfo]> = rows.iter().map(|row| self.row(row)).collect();
+                data.array = self.array(data_type::PROC_INFO, table.len(), table.as_mut_ptr().cast());
+                self.tables.push(table);
+                data_type::DATA_ARRAY
+            }
             Item::Bytes(bytes) => {
                 let mut bytes: Box<[u8]> = bytes.as_slice().into();
                 data.bytes = ByteObject {
@@ -132,14 +204,8 @@ impl Kept {
             }
             Item::List(items) => {
                 let mut list: Box<[Info]> = items.iter().map(|(key, item)| self.info(key, item)).collect();
-                let mut array: Box<[DataArray]> = Box::new([DataArray {
-                    data_type: data_type::INFO,
-                    size: list.len(),
-                    array: list.as_mut_ptr().cast::<c_void>(),
-                }]);
-                data.array = array.as_mut_ptr();
+                data.array = self.array(data_type::INFO, list.len(), list.as_mut_ptr().cast());
                 self.lists.push(list);
-                self.arrays.push(array);
                 data_type::DATA_ARRAY
             }
             Item::Number { data_type, bits } => {
@@ -148,6 +214,36 @@ impl Kept {
             }
         };
         Value { data_type, data }
+    }
+
+    fn row(&mut self, row: &ProcessRow) -> ProcInfo {
+        ProcInfo {
+            process: proc_of(&row.process),
+            host: self.text(&row.host),
+            program: self.text(&row.program),
+            pid: row.pid.cast_signed(),
+            exit_code: 0,
+            state: row.state,
+        }
+    }
+
+    fn text(&mut self, text: &str) -> *mut c_char {
+        let text = c_text(text);
+        let place = text.as_ptr().cast_mut();
+        self.texts.push(text);
+        place
+    }
+
+    /// A data array of so many elements, which are kept elsewhere.
+    fn array(&mut self, data_type: u16, size: usize, first: *mut c_void) -> *mut DataArray {
+        let mut array: Box<[DataArray]> = Box::new([DataArray {
+            data_type,
+            size,
+            array: first,
+        }]);
+        let place = array.as_mut_ptr();
+        self.arrays.push(array);
+        place
     }
 }
 
@@ -298,6 +394,28 @@ mod tests {
             // SAFETY: they are ours and alive.
             let found = unsafe { items(first, count) };
             assert_eq!(found, [("key".to_owned(), Some(value))]);
+        }
+    }
+
+    /// Bytes that are given are freed once: by who took them, or with the infos.
+    #[test]
+    fn given_bytes_are_freed_once() {
+        for is_taken in [false, true] {
+            let mut infos = Infos::new(&[]);
+            infos.give("key", b"bytes");
+            let (first, count) = infos.as_parts();
+            // SAFETY: they are ours and alive.
+            let found = unsafe { items(first, count) };
+            let bytes = Item::Bytes(b"bytes".to_vec());
+            assert_eq!(found, [("key".to_owned(), Some(bytes))]);
+            if is_taken {
+                // SAFETY: as libpmix does it.
+                unsafe {
+                    let object = &mut (*first).value.data.bytes;
+                    libc::free(object.bytes.cast());
+                    object.bytes = std::ptr::null_mut();
+                }
+            }
         }
     }
 

@@ -165,6 +165,10 @@ impl Agent {
             if self.outputs.stop_or_go_on(&self.poller, &self.uplink.branch) {
                 self.ends.sweep.handle_output(Instant::now());
             }
+            if self.outputs.are_read() {
+                self.mind.handle_output_taken();
+                self.settle();
+            }
             self.wait()?;
         }
     }

@@ -246,6 +246,8 @@ impl Helper {
         let own = [
             // Shared memory is faster for a thousand ranks, and stays behind when somebody is killed.
             ("PMIX_MCA_gds", OsString::from("hash")),
+            // What processes log is to come to the agent, and neither to the helper's own output nor to its host.
+            ("PMIX_MCA_plog", OsString::from("^stdfd,syslog,smtp")),
             (HELPER_VARIABLE, words),
         ];
         let own = own.map(|(name, value)| (OsString::from(name), value));
