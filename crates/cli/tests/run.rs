@@ -335,6 +335,25 @@ fn a_hangup_is_ignored_under_nohup() {
     }
 }
 
+/// Signals that are ignored when a job starts stay ignored.
+#[test]
+fn ignored_signals_stay_ignored() {
+    for name in ["INT", "QUIT", "TERM"] {
+        let mut job = Command::new("env")
+            .arg(format!("--ignore-signal={name}"))
+            .args([ROPEWALK, "run", "sh", "-c", "echo ready; sleep 0.5; echo done"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        await_line(&mut job, "ready");
+        signal(name, job.id());
+        let output = job.wait_with_output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+        assert_eq!(output.stdout, b"done\n", "{name}");
+    }
+}
+
 /// A second ^C waits for nobody: ranks that ignore the first would have `--grace` to end, which is 120 s here.
 #[test]
 fn a_second_interrupt_ends_all_at_once() {

@@ -46,8 +46,8 @@ struct Listener {
 }
 
 impl Signals {
-    /// From now on these signals do not end this process, but are told. Some are not if whoever started us wants
-    /// them ignored, as nohup(1) does.
+    /// From now on these signals do not end this process, but are told, unless whoever started it wants them ignored,
+    /// as nohup(1) and a shell without job control do.
     pub(super) fn listen() -> io::Result<Self> {
         let unless_ignored = |kind: SignalKind| match is_ignored(kind.as_raw_value()) {
             true => Ok(Listener { kind, signal: None }),
@@ -63,8 +63,8 @@ impl Signals {
             },
         };
         Ok(Self {
-            interrupt: Listener::new(SignalKind::interrupt())?,
-            terminate: Listener::new(SignalKind::terminate())?,
+            interrupt: unless_ignored(SignalKind::interrupt())?,
+            terminate: unless_ignored(SignalKind::terminate())?,
             hangup: unless_ignored(SignalKind::hangup())?,
             quit: unless_ignored(SignalKind::quit())?,
             user: [
