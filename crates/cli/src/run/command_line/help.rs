@@ -1,11 +1,6 @@
 //! The table of options for readers: help, manual page, completions, and suggestions.
 
-use std::sync::LazyLock;
-
-use clap::{
-    Arg, ArgAction, Command, ValueHint,
-    error::{ContextKind, ContextValue},
-};
+use clap::{Arg, ArgAction, Command, ValueHint};
 
 use super::options::{GROUPS, Row, find, rows};
 
@@ -62,26 +57,31 @@ pub(crate) fn documented_some(command: Command, known: &[&str]) -> Command {
     command.args(rows.map(|row| row.argument().help_heading("As for `ropewalk run`")))
 }
 
-/// The option that is most like `name`, with its dashes; `None` if none is. Likeness is clap's decision.
+/// The option that `name` may stand for, with its dashes: one of another launcher, or one that is written wrongly in at
+/// most two letters, and in less than half of them.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
-    // Built once, for fuzzers ask often.
-    static NAMES: LazyLock<Command> = LazyLock::new(|| {
-        let names = rows().filter(|row| row.is_option()).flat_map(Row::bare_names);
-        let arguments = names.map(|name| Arg::new(name).long(name).num_args(0..));
-        let mut command = Command::new("run").disable_help_flag(true).args(arguments);
-        command.build();
-        command
-    });
-    // To clap dashes alone are like the names that have some.
-    if !name.contains(char::is_alphanumeric) {
-        return None;
+    let known = OF_OTHERS.iter().find(|(other, _)| *other == name);
+    if let Some((_, ours)) = known {
+        return Some(find(ours)?.1);
     }
-    let words = ["run", &format!("--{name}")];
-    let error = NAMES.clone().try_get_matches_from(words).err()?;
-    match error.get(ContextKind::SuggestedArg)? {
-        ContextValue::String(known) => Some(find(known.strip_prefix("--")?)?.1),
-        _ => None,
+    let names = rows().filter(|row| row.is_option()).flat_map(Row::names);
+    let distances = names.map(|known| (distance(known.trim_start_matches('-'), name), known));
+    let (distance, known) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= 2 && 2 * distance < name.chars().count()).then_some(known)
+}
+
+/// How many letters are to be put in, left out or changed to make one word of the other (Levenshtein 1966).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        for (column, against) in (1..).zip(other.chars()) {
+            let changed = diagonal + usize::from(letter != against);
+            diagonal = row[column];
+            row[column] = changed.min(row[column] + 1).min(row[column - 1] + 1);
+        }
     }
+    row[row.len() - 1]
 }
 
 fn variables() -> impl Iterator<Item = &'static Row> {
@@ -97,7 +97,10 @@ impl Row {
     fn argument(&self) -> Arg {
         let mut names = self.bare_names();
         let name = names.next().expect("each row has a name");
-        let mut argument = Arg::new(name).long(name);
+        let mut argument = match name.as_bytes() {
+            &[letter] => Arg::new(name).short(char::from(letter)),
+            _ => Arg::new(name).long(name),
+        };
         let mut others = Vec::new();
         for other in names {
             argument = match other.as_bytes() {
@@ -166,6 +169,14 @@ fn wrapped(text: &str, indent: usize) -> String {
     lines.push('\n');
     lines
 }
+
+/// Options of srun and torchrun, and ours that mean the same.
+const OF_OTHERS: [(&str, &str); 4] = [
+    ("nproc-per-node", "ppn"),
+    ("nproc_per_node", "ppn"),
+    ("ntasks", "n"),
+    ("ntasks-per-node", "ppn"),
+];
 
 const HELP_COLUMN: usize = 26;
 const EXAMPLE_COLUMN: usize = 46;

@@ -28,10 +28,16 @@ pub(super) enum Order {
 }
 
 impl Hosts {
-    /// Asks the batch system for hosts if nobody names any. Returns which batch system has given them.
+    /// Asks the batch system for hosts if nobody names any. Returns which batch system has given the hosts, also if
+    /// they are named besides.
     pub(super) fn find(&mut self, around: &Surroundings<'_>) -> anyhow::Result<Option<ResourceManager>> {
         if !self.named.is_empty() {
-            return Ok(None);
+            // Without one, or with one that cannot be read, the hosts are those that are named all the same.
+            let Ok(Some((manager, given))) = resources::find(self.manager, around) else {
+                return Ok(None);
+            };
+            let is_given = |host: &HostSlots| given.iter().any(|given| given.name() == host.name());
+            return Ok(self.named.iter().all(is_given).then_some(manager));
         }
         let found = resources::find(self.manager, around)?;
         Ok(found.map(|(manager, hosts)| {

@@ -72,7 +72,8 @@ macro_rules! groups {
 
 groups! { |to, given|
     "One program (an option counts for the program behind it)" {
-        /// Number of processes (ranks) [default: one for each slot of the given hosts, else 1]
+        /// Number of processes (ranks) [default: -ppn on each host if given, else one for each slot of the given hosts,
+        /// else 1]
         Program "-np, -n, --ranks N" => to.ranks = Some(given.number()?);
         /// Set a variable; also in two words, NAME VALUE
         Program "--env NAME=VALUE" => to.environment.push(given.variable()?);
@@ -132,13 +133,14 @@ groups! { |to, given|
         /// Run no rank on this host
         Job "-skip-launch-node" => to.hosts.skips_own = true;
         /// Run N ranks on each host in turn
-        Job "-ppn, -perhost, -npernode N" => to.spec.placement.ranks_per_host = Some(given.number()?.max(1));
+        Job "-ppn, -perhost, -npernode, -N N" => to.spec.placement.ranks_per_host = Some(given.number()?.max(1));
         /// Each rank's host, by its number in their order, as in 0,0,1,2; (FIRST,HOSTS,N) stands for N ranks on each of
         /// HOSTS hosts in a row
         Job "-rankmap MAP" => to.spec.placement.rank_map = Some(given.parsed("each rank's host, as in 0,0,1,2")?);
         /// Fill hosts one by one (slot), or deal ranks to them in turn (node). The others want -bind-to: deal ranks to
         /// such parts of a host in turn, or to N side by side (core:N) [default: slot, and the parts of -bind-to]
-        Job "-map-by slot|node|hwthread|core|l1cache|l2cache|l3cache|numa|socket|machine" => to.binding.map_by(given)?;
+        Job "-map-by slot|node|hwthread|core|l1cache|l2cache|l3cache|numa|socket|machine" =>
+            to.map_by(given)?;
         /// As -map-by
         Variable "HYDRA_MAPPING" => to.binding.map_by_variable(given)?;
         /// Bind each rank to such a part of its host, or to N side by side (core:N), to one processor in turn (rr), or
@@ -209,7 +211,7 @@ groups! { |to, given|
     "Output and input" {
         /// Put the rank before each line; lines beyond 2 MiB come in pieces, whose cuts are marked with [...] if lines
         /// of other ranks are between them
-        Job "--label, -l, -prepend-rank" => to.output.prefix = Some(Pattern::new("[%r] "));
+        Job "--label, -l, -prepend-rank, --tag-output" => to.output.prefix = Some(Pattern::new("[%r] "));
         /// Put this before each line: %r is the rank, %h its host
         Job "-prepend-pattern PATTERN" => to.output.prefix = Some(Pattern::new(given.text()?));
         /// Write standard output to files, whose names may have %r and %h too
@@ -224,7 +226,7 @@ groups! { |to, given|
             to.stdin = Some(given.one_of(&[("0", Inherit), ("all", InheritAll), ("none", Null)])?);
         };
         /// Say at first which ranks run on which host
-        Job "-print-rank-map" => to.output.prints_rank_map = true;
+        Job "-print-rank-map, --display-map" => to.output.prints_rank_map = true;
         /// Say at the end how each rank ended
         Job "-print-all-exitcodes" => to.output.print_exit_codes = true;
         /// Write each event to standard error, one object a line
@@ -307,6 +309,19 @@ groups! { |to, given|
         Job "--host-mtbf auto|TIME" => to.checkpoints.host_mtbf = Some(checkpoints::guess(given)?);
         /// The same if it is known: nothing corrects it
         Job "--host-mtbf-known TIME" => to.checkpoints.host_mtbf = Some(Some(checkpoints::known(given)?));
+    }
+    "Words of mpirun of Open MPI" {
+        /// Set a variable, or pass it on as it is here
+        Job "-x NAME[=VALUE]" => to.pass_on(&given.text()?);
+        /// Tune Open MPI: set OMPI_MCA_NAME
+        Job "--mca NAME VALUE" => {
+            let name = format!("OMPI_MCA_{}", given.text()?);
+            to.spec.environment.variables.push((name.into(), given.next()?));
+        };
+        /// Nothing to do: ranks may be more than slots, and anybody may run them
+        Job "--oversubscribe, --allow-run-as-root, --use-hwthread-cpus, -q, --quiet" => {};
+        /// Nothing to do: ranks find Open MPI as this command would
+        Job "--prefix DIR" => drop(given.path()?);
     }
     "About this command, and options that only Hydra needs" {
         /// Show this text

@@ -3,7 +3,10 @@
 use std::{collections::VecDeque, ffi::OsString};
 
 use anyhow::bail;
-use ropewalk_launch::{Inherited, JobSpec, OnFailure, StdinSource, hosts::total_slots};
+use ropewalk_launch::{
+    Inherited, JobSpec, OnFailure, StdinSource,
+    hosts::{HostSlots, total_slots},
+};
 
 use super::{
     Command, Output, Request, Surroundings,
@@ -157,6 +160,38 @@ impl<'a> Settings<'a> {
         Ok(())
     }
 
+    /// A variable as `-x` has it: with its value, or with the one that this command has.
+    pub(super) fn pass_on(&mut self, variable: &str) {
+        let (name, value) = match variable.split_once('=') {
+            Some((name, value)) => (name, Some(value.into())),
+            None => (variable, (self.around.variable)(variable)),
+        };
+        let named = value.map(|value| (name.into(), value));
+        self.spec.environment.variables.extend(named);
+    }
+
+    /// The value of `-map-by`, with Open MPI's words: `ppr:N:node` means N ranks on each host, and that ranks may be
+    /// more than slots holds anyway.
+    pub(super) fn map_by(&mut self, given: &mut Given<'_>) -> anyhow::Result<()> {
+        let text = given.text()?;
+        let order = ["", ":OVERSUBSCRIBE", ":oversubscribe"]
+            .iter()
+            .rev()
+            .find_map(|suffix| text.strip_suffix(suffix))
+            .unwrap_or(&text);
+        let Some(per_resource) = order.strip_prefix("ppr:") else {
+            given.words.push_front(order.into());
+            return self.binding.map_by(given);
+        };
+        let ranks = per_resource
+            .strip_suffix(":node")
+            .and_then(|ranks| ranks.parse().ok())
+            .filter(|ranks| *ranks > 0)
+            .ok_or_else(|| given.wants("N ranks on each host, as in ppr:2:node", order))?;
+        self.spec.placement.ranks_per_host = Some(ranks);
+        Ok(())
+    }
+
     /// Tells those who want to know much of an option or a variable without effect.
     pub(super) fn pass_over(&mut self, subject: &str) {
         let notice = format!("{subject} tunes what only Hydra has; it is passed over");
@@ -184,7 +219,10 @@ impl<'a> Settings<'a> {
             only.ranks = only.ranks.or(match &spec.placement.rank_map {
                 // It is about so many; more than a job may have are refused with the others.
                 Some(map) => Some(u32::try_from(map.ranks()).unwrap_or(u32::MAX)),
-                None => (!spec.hosts.is_empty()).then(|| total_slots(&spec.hosts)),
+                None => match spec.placement.ranks_per_host {
+                    Some(ranks) => Some(ranks.saturating_mul(host_count(&spec.hosts))),
+                    None => (!spec.hosts.is_empty()).then(|| total_slots(&spec.hosts)),
+                },
             });
         }
         self.programs.finish(&mut spec)?;
@@ -212,6 +250,11 @@ impl<'a> Settings<'a> {
             spec,
         })
     }
+}
+
+/// How many hosts there are: at least this one.
+fn host_count(hosts: &[HostSlots]) -> u32 {
+    u32::try_from(hosts.len()).unwrap_or(u32::MAX).max(1)
 }
 
 /// An option without its dashes; `None` for a word that is none, as `--`.

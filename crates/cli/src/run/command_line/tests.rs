@@ -136,6 +136,51 @@ fn a_host_file_names_hosts() {
     );
 }
 
+/// Without a number of ranks there are as many on each host as -ppn says, as with Hydra and mpirun.
+#[test]
+fn ranks_per_host_say_how_many_there_are() {
+    let slurm = [
+        ("SLURM_JOB_NODELIST", "n[1-2]"),
+        ("SLURM_TASKS_PER_NODE", "2(x2)"),
+    ];
+    for (words, variables, ranks) in [
+        ("-ppn 2 prog", &[][..], 2),
+        ("-hosts a,b -ppn 2 prog", &[], 4),
+        ("-hosts a:4,b:4 -ppn 2 prog", &[], 4),
+        ("-npernode 2 prog", &[], 2),
+        ("-N 2 prog", &[], 2),
+        ("--map-by ppr:2:node -hosts a,b prog", &[], 4),
+        ("-ppn 1 prog", &slurm, 2),
+        ("-n 3 -ppn 2 -hosts a,b prog", &[], 3),
+    ] {
+        let spec = parsed(words, variables, "").unwrap().spec;
+        assert_eq!(spec.first.ranks, ranks, "{words}");
+    }
+}
+
+/// Words of Open MPI's mpirun do what they do there, or nothing if there is nothing to do.
+#[test]
+fn words_of_mpirun_are_taken() {
+    let words = "--oversubscribe --allow-run-as-root -q --use-hwthread-cpus --prefix /opt -x A=1 -x B -x C \
+                 --mca btl self,tcp --tag-output --map-by ppr:2:node:OVERSUBSCRIBE prog";
+    let request = parsed(words, &[("B", "2")], "").unwrap();
+    let variables = &request.spec.environment.variables;
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| (name.to_str().unwrap(), value.to_str().unwrap()))
+        .collect();
+    assert_eq!(variables, [("A", "1"), ("B", "2"), ("OMPI_MCA_btl", "self,tcp")]);
+    assert!(request.output.prefix.is_some());
+    assert_eq!(request.spec.placement.ranks_per_host, Some(2));
+    let order = |words| parsed(words, &[], "").map(|request| request.spec.placement.order);
+    assert_eq!(
+        order("--map-by node:OVERSUBSCRIBE prog").unwrap(),
+        DealOrder::ByNode
+    );
+    let error = order("--map-by ppr:2:l2cache prog").unwrap_err().to_string();
+    assert!(error.contains("ppr:2:node"), "{error}");
+}
+
 /// Hosts come from options, then from Hydra's variables, then from Slurm's.
 #[test]
 fn hosts_are_found() {
@@ -148,6 +193,16 @@ fn hosts_are_found() {
     assert_eq!(parsed("-n 3 prog", &slurm, "").unwrap().spec.first.ranks, 3);
     assert_eq!(hosts(&request), [("n1", 4), ("n2", 4)]);
     assert_eq!(request.spec.agents.method, StartMethod::Srun(Vec::new()));
+    // Hosts of the allocation are reached by its launcher also if they are named; others are not.
+    for (words, method) in [
+        ("-hosts n1,n2 prog", StartMethod::Srun(Vec::new())),
+        ("-hosts n1,other prog", StartMethod::Ssh(Vec::new())),
+        ("-rmk user -hosts n1 prog", StartMethod::Ssh(Vec::new())),
+        ("-launcher ssh -hosts n1 prog", StartMethod::Ssh(Vec::new())),
+    ] {
+        let request = parsed(words, &slurm, "").unwrap();
+        assert_eq!(request.spec.agents.method, method, "{words}");
+    }
     let hydra = [
         slurm[0],
         ("HYDRA_HOST_FILE", "file"),

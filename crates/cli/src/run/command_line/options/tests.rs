@@ -39,6 +39,7 @@ fn each_spelling_is_read() {
             (_, Some(choice)) => choice,
             (Some("NAME=VALUE"), _) => "A=b",
             (Some("PORT IFACE KEY PID"), _) => "1 x y 1",
+            (Some("NAME VALUE"), _) => "a b",
             (Some("ADDRESS|NAME" | "NAME" | "HOST[:PORT]"), _) => "127.0.0.1",
             (Some("H1[:N],H2.."), _) => "a,b",
             _ => "1",
@@ -137,7 +138,10 @@ fn errors_suggest_options() {
     ] {
         assert_eq!(nearest(typed), Some(meant), "{typed}");
     }
-    for typed in ["", "xyzzy", "-", "=", " ", "\u{20ac}"] {
+    for (typed, meant) in [("ntasks", "-n"), ("nproc-per-node", "-ppn")] {
+        assert_eq!(nearest(typed), Some(meant), "of another launcher: {typed}");
+    }
+    for typed in ["", "c", "xyzzy", "npersocket", "-", "=", " ", "\u{20ac}"] {
         assert_eq!(nearest(typed), None, "{typed:?}");
     }
     for (word, text) in [
