@@ -95,8 +95,8 @@ fn groups_have_numbers() {
     }
 }
 
-/// What ranks of one or two hosts log comes out on the job's own streams, with their labels; a channel that there is
-/// not is an error.
+/// Texts that ranks of one or two hosts log come out on the job's own streams, with their labels. Another channel is an
+/// error.
 #[test]
 fn logs_come_out_with_labels() {
     let folder = TempDir::new().unwrap();

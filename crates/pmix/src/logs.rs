@@ -34,7 +34,7 @@ const CHANNEL: &str = "pmix.log.";
 const MARKS: [&str; 3] = ["pmix.log.source", "pmix.log.tstmp", "pmix.log.gtstmp"];
 
 impl Log {
-    /// What a process wants to log. Channels other than the standard streams are refused.
+    /// A call with the texts that a process logs. Channels other than the standard streams are refused.
     pub(crate) fn new(
         from: Process,
         data: Vec<(String, Option<Item>)>,

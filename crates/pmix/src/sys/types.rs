@@ -32,7 +32,7 @@ pub(crate) mod status {
     pub(crate) const PARTIAL_SUCCESS: Status = -52;
     pub(crate) const DUPLICATE_KEY: Status = -53;
     pub(crate) const LOST_CONNECTION: Status = -61;
-    /// What was asked for is done already.
+    /// The request is done already.
     pub(crate) const OPERATION_SUCCEEDED: Status = -157;
 }
 
