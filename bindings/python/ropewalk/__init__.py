@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ropewalk._group import Contribution as Contribution, Group as Group, Options as Options
     from ropewalk._job import Job as Job, Verdict as Verdict, command as command, run as run
-    from ropewalk._reduction import Outcome as Outcome, Receipt as Receipt, Reduction as Reduction
+    from ropewalk._reduction import (
+        Outcome as Outcome,
+        Receipt as Receipt,
+        Reduction as Reduction,
+        SchedulerLoad as SchedulerLoad,
+    )
 
 __all__ = [
     "Contribution",
@@ -26,6 +31,7 @@ __all__ = [
     "Outcome",
     "Receipt",
     "Reduction",
+    "SchedulerLoad",
     "Verdict",
     "command",
     "run",
@@ -36,7 +42,7 @@ if not TYPE_CHECKING:
     _MODULES = {
         "_group": ("Contribution", "Group", "Options"),
         "_job": ("Job", "Verdict", "command", "run"),
-        "_reduction": ("Outcome", "Receipt", "Reduction"),
+        "_reduction": ("Outcome", "Receipt", "Reduction", "SchedulerLoad"),
     }
 
     def __getattr__(name: str) -> Any:

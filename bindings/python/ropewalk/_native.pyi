@@ -7,7 +7,7 @@ from typing_extensions import Buffer
 
 __all__ = ["Group", "Job", "Memory", "Pending"]
 
-_Receipt = tuple[int, int, list[int], list[int], int]
+_Receipt = tuple[int, int, list[int], list[int], int, list[int], tuple[int, int, int, int]]
 
 @final
 class Memory(Buffer):

@@ -10,6 +10,19 @@ from typing import Any, NamedTuple
 from ropewalk import _native
 
 
+class SchedulerLoad(NamedTuple):
+    """Messages between the scheduler and the other ranks."""
+
+    #: Messages that the scheduler received.
+    received: int
+    #: The bytes of these messages.
+    received_bytes: int
+    #: Messages that the scheduler sent.
+    sent: int
+    #: The bytes of these messages.
+    sent_bytes: int
+
+
 class Receipt(NamedTuple):
     """The members of which a result is."""
 
@@ -23,6 +36,11 @@ class Receipt(NamedTuple):
     excluded: tuple[int, ...]
     #: The number of plans that were made: one, or two if all get the result, and another for each late rank or loss.
     plans: int
+    #: The ranks of whose contributions other hosts kept fewer copies than asked for, as far as that was known, ascending.
+    unprotected: tuple[int, ...]
+    #: The messages of the scheduler from the first call until the end was decided, those of other calls at that time
+    #: among them. None if a call ended on one host without it.
+    scheduler: SchedulerLoad
 
 
 class Outcome(NamedTuple):
@@ -69,9 +87,18 @@ class Reduction:
         with self._lock:
             if self._outcome is None and self._error is None:
                 try:
-                    memory, (contributions, root, lost, excluded, plans), exposure = self._pending.take()
+                    memory, fields, exposure = self._pending.take()
+                    contributions, root, lost, excluded, plans, unprotected, load = fields
                     value = None if memory is None else self._finish(memory)
-                    receipt = Receipt(contributions, root, tuple(lost), tuple(excluded), plans)
+                    receipt = Receipt(
+                        contributions,
+                        root,
+                        tuple(lost),
+                        tuple(excluded),
+                        plans,
+                        tuple(unprotected),
+                        SchedulerLoad(*load),
+                    )
                     self._outcome = Outcome(value, receipt, exposure)
                 except Exception as error:
                     self._error = error

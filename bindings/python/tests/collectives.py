@@ -56,6 +56,8 @@ def kinds(job):
         outcome = job.reduce(mine, root=2)
         assert (outcome.value is not None) == (rank == 2)
         assert outcome.receipt.contributions == size and outcome.receipt.root == 2
+        load = outcome.receipt.scheduler
+        assert (load.received > 0) == (load.received_bytes > 0) and (load.sent > 0) == (load.sent_bytes > 0)
         if rank == 2:
             same(outcome.value, total)
         gathered = job.gather(mine, root=1).value

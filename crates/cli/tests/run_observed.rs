@@ -14,7 +14,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use rig::{PATIENCE, ROPEWALK};
+use rig::{PATIENCE, ROPEWALK, example};
 
 /// While a job runs Prometheus can read how many ranks run and what they wrote.
 #[test]
@@ -141,6 +141,36 @@ fn a_report_shows_when_things_were() {
     };
     assert_eq!(written("stdout"), (2, 12));
     assert_eq!(written("stderr"), (1, 2));
+}
+
+/// The page counts what ranks on two hosts send for a reduction, and the messages of its scheduler.
+#[test]
+fn a_report_counts_reductions() {
+    let program = example("hello_reduce");
+    let words = [
+        "-launcher",
+        "fork",
+        "-hosts",
+        "h1:2,h2:2",
+        program.to_str().unwrap(),
+    ];
+    let page = report_of(&words, 0);
+    assert!(page.contains("<h2>Reductions</h2>"), "{page}");
+    for host in ["h1", "h2"] {
+        assert!(
+            page.contains(&format!("<tr><td>{host}</td><td>")),
+            "{host}: {page}"
+        );
+    }
+    let load = page.split_once("The scheduler received ").unwrap().1;
+    let numbers = load.split("</p>").next().unwrap();
+    let numbers = numbers.split(|letter: char| !letter.is_ascii_digit());
+    let numbers: Vec<u64> = numbers.filter_map(|number| number.parse().ok()).collect();
+    let [received, received_bytes, sent, sent_bytes] = numbers[..] else {
+        panic!("not four numbers: {load}");
+    };
+    assert!(received >= 1 && sent >= 1, "{load}");
+    assert!(received_bytes > received && sent_bytes > sent, "{load}");
 }
 
 /// The page about a job of three ranks, unless the words say another number. It has to end with this exit code.

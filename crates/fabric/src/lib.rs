@@ -85,6 +85,7 @@ pub use peer_table::PeerId;
 pub use provider::ProviderStatus;
 pub use region_table::{AccessError, Withdrawn};
 pub use ropewalk_names::{
-    Address, AddressError, Held, HoldId, Identity, Progress, RegionHandle, Role, SpanKind, TraceEvent,
+    Address, AddressError, Held, HoldId, Identity, Progress, ReductionCounters, RegionHandle, Role, SpanKind,
+    TraceEvent,
 };
 pub use waker::Waker;

@@ -6,12 +6,14 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod counters;
 mod held;
 mod identity;
 mod ids;
 mod region;
 mod trace;
 
+pub use counters::{ReductionCounters, SchedulerLoad};
 pub use held::{Held, HoldId};
 pub use identity::{Identity, Role};
 pub use ids::{Epoch, HostId, Incarnation, JobId, Rank};

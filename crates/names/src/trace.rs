@@ -2,10 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::counters::ReductionCounters;
+
 /// Something that happened in a rank, for progress bars and time lines. Times are nanoseconds of the host's
 /// `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TraceEvent {
+    /// The counters of the reductions of the rank. They replace those that it told before.
+    Counters(ReductionCounters),
     /// How far a part of the work is.
     Progress(Progress),
     /// Something took from `start_ns` to `end_ns`.

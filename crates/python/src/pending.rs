@@ -67,7 +67,11 @@ struct Signal {
 }
 
 /// `(value, (contributions, root, lost, excluded, plans), exposure in seconds)`.
-type EndedTuple = (Option<Memory>, (u32, u32, Vec<u32>, Vec<u32>, u32), Option<f64>);
+type EndedTuple = (Option<Memory>, ReceiptTuple, Option<f64>);
+
+/// Contributions, root, lost, excluded, plans, unprotected, and the scheduler's messages and their bytes: received,
+/// then sent.
+type ReceiptTuple = (u32, u32, Vec<u32>, Vec<u32>, u32, Vec<u32>, (u64, u64, u64, u64));
 
 impl Pending {
     pub(crate) fn new(call: Underway) -> Self {
@@ -152,7 +156,7 @@ impl Pending {
         Ok(descriptor.map_or(-1, AsRawFd::as_raw_fd))
     }
 
-    /// The outcome, once: `(value, (contributions, root, lost, excluded, plans), exposure)`.
+    /// The outcome, once: `(value, receipt, exposure)`.
     fn take(&self, py: Python<'_>) -> PyResult<EndedTuple> {
         // Who looks at the call meanwhile may need the interpreter.
         let state = py.detach(|| {
@@ -169,6 +173,7 @@ impl Pending {
             receipt,
             exposure,
         } = ended.map_err(|error| errors::of_call(py, &error))?;
+        let load = receipt.scheduler;
         let numbers = |ranks: Vec<ropewalk_reduce::Rank>| ranks.into_iter().map(|rank| rank.0).collect();
         let receipt = (
             receipt.contributions,
@@ -176,6 +181,8 @@ impl Pending {
             numbers(receipt.lost),
             numbers(receipt.excluded),
             receipt.plans,
+            numbers(receipt.unprotected),
+            (load.received, load.received_bytes, load.sent, load.sent_bytes),
         );
         Ok((memory, receipt, exposure.map(|time| time.as_secs_f64())))
     }

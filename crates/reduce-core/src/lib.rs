@@ -44,7 +44,7 @@ pub use self::{
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, MergedShare, Row, RowNode, Standing, ToScheduler},
     planner::{Costs, Order, Planner, Source},
-    rates::{RateBounds, SendRates},
+    rates::{RateBounds, SendCounters, SendRates},
     recent::Recent,
     scheduler::{
         Call, Contributions, End, Failure, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction,

@@ -35,6 +35,24 @@ pub struct SendRates {
     told: BTreeMap<Site, (RateBounds, Duration)>,
     /// No report before that: in trees that differ from class to class there is a new receiver every moment.
     next_report: Duration,
+    counters: SendCounters,
+}
+
+/// The chunks that a site has sent since its [`SendRates`] were made, and the times that they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCounters {
+    /// Chunks that have arrived.
+    pub chunks: u64,
+    /// The bytes of these chunks.
+    pub bytes: u64,
+    /// The time from the beginning of each of these chunks to its answer, summed.
+    pub send_time: Duration,
+    /// The part of `send_time` in which chunks waited behind others, as far as the receivers' clocks show it.
+    pub wait_time: Duration,
+    /// The time from the beginning of the last chunk to its answer.
+    pub last_send_time: Duration,
+    /// The largest number of chunks that were on their way at once.
+    pub queue_max: u32,
 }
 
 /// The least time lately between the beginning of a chunk, by our clock, and its arrival, by the receiver's: how far
@@ -269,7 +287,20 @@ impl SendRates {
             delay: None,
             told: BTreeMap::new(),
             next_report: Duration::ZERO,
+            counters: SendCounters::default(),
         }
+    }
+
+    /// The chunks that were sent until now.
+    pub fn counters(&self) -> SendCounters {
+        self.counters
+    }
+
+    /// The rates at which this site sends to all receivers and receives from all senders, in bytes per second; 0 if
+    /// too little has passed.
+    pub fn totals(&self) -> (f64, f64) {
+        let sent = self.all.arrived.rate(Self::CHUNKS_MIN).unwrap_or_default();
+        (sent, self.inwards.bounds().least)
     }
 
     /// A chunk of so many bytes has come from another site.
@@ -281,6 +312,7 @@ impl SendRates {
     pub fn handle_begun(&mut self, now: Duration, to: Site, bytes: u64) {
         self.receivers.entry(to).or_default().handle_begun(now, bytes);
         self.all.handle_begun(now, bytes);
+        self.counters.queue_max = self.counters.queue_max.max(self.all.begun.len() as u32);
     }
 
     /// A receiver is gone, or out of reach: what is on its way to it will not arrive.
@@ -323,6 +355,7 @@ impl SendRates {
             (receiver.transit, receiver.arrival) = (LeastTransit::default(), None);
         }
         let waited = receiver.note_arrival(now, (delay, is_close), bytes, arrived);
+        self.counters.note(bytes, delay, waited);
         let delay = delay.saturating_sub(waited);
         self.delay = Some(self.delay.map_or(delay, |known| (known * 7 + delay) / 8));
         self.all.handle_ended(now, bytes);
@@ -353,6 +386,16 @@ impl SendRates {
         self.told
             .extend(rates.iter().map(|&(site, rate)| (site, (rate, now))));
         Some(rates)
+    }
+}
+
+impl SendCounters {
+    fn note(&mut self, bytes: u64, took: Duration, waited: Duration) {
+        self.chunks += 1;
+        self.bytes += bytes;
+        self.send_time += took;
+        self.wait_time += waited.min(took);
+        self.last_send_time = took;
     }
 }
 
@@ -414,6 +457,33 @@ mod tests {
         assert_eq!(window_after(5, 0, 45), 18);
         let queued = window_after(5, 40, 5);
         assert!(queued < 9, "{queued}");
+    }
+
+    /// Of two chunks that begin at once the second waits for the first; a third that goes alone does not.
+    #[test]
+    fn sends_are_counted() {
+        let ms = Duration::from_millis;
+        let mut rates = SendRates::new(Site(99));
+        assert_eq!(rates.counters(), SendCounters::default());
+        rates.handle_begun(ms(0), Site(1), 100);
+        rates.handle_begun(ms(0), Site(1), 100);
+        rates.handle_ended(ms(5), Site(1), 100, ms(5));
+        rates.handle_ended(ms(12), Site(1), 100, ms(12));
+        rates.handle_begun(ms(20), Site(1), 50);
+        rates.handle_ended(ms(25), Site(1), 50, ms(25));
+        let expected = SendCounters {
+            chunks: 3,
+            bytes: 250,
+            send_time: ms(5 + 12 + 5),
+            wait_time: ms(7),
+            last_send_time: ms(5),
+            queue_max: 2,
+        };
+        assert_eq!(rates.counters(), expected);
+        // What does not arrive does not count.
+        rates.handle_begun(ms(30), Site(1), 100);
+        rates.forget(Site(1));
+        assert_eq!(rates.counters(), expected);
     }
 
     /// A rate is told once, and one of a receiver that answers nothing before its chunks have arrived.

@@ -59,6 +59,6 @@ pub use operation::{
 pub use ordered_fold::{FoldFailed, ordered_fold};
 pub use outcome::{Receipt, ReductionError};
 pub use ropewalk_fabric::SpanKind;
-pub use ropewalk_names::Rank;
+pub use ropewalk_names::{Rank, SchedulerLoad};
 pub use signature::{OnLoss, Order, RootFailure};
 pub use source::{Source, Sources};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ropewalk_membership::ProcessGroup;
-use ropewalk_names::{Identity, Rank, RegionHandle};
+use ropewalk_names::{Identity, Rank, RegionHandle, SchedulerLoad};
 use ropewalk_reduce_core::{FromScheduler, Grant, Member, Session, ToScheduler, Token};
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +81,8 @@ pub(crate) enum ToSeat {
         /// [is](ropewalk_reduce_core::Call::may_end_with_result); with a standing, the results that came with ends.
         enclosed: Vec<(Session, Bytes)>,
     },
+    /// No host keeps as many copies of the rank's contribution as its call wished for.
+    Unprotected(Session),
     /// The rank keeps a copy of the contribution of another one.
     Copy(KeptCopy),
     /// The rank has read shared contributions, and they have these digests.
@@ -123,6 +125,10 @@ pub(crate) struct Circumstances {
     pub lost: Vec<Rank>,
     /// The number of plans that the scheduler made.
     pub plans: u32,
+    /// The members of whose contributions other hosts keep fewer copies than wished for, ascending.
+    pub unprotected: Vec<Rank>,
+    /// The scheduler's messages.
+    pub load: SchedulerLoad,
     /// If members called for different things: the call of the others, and that of the odd one.
     pub calls: Option<(String, String)>,
     /// The result, if it is short and all get it.

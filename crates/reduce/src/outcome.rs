@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ropewalk_names::{Incarnation, Rank};
+use ropewalk_names::{Incarnation, Rank, SchedulerLoad};
 use ropewalk_reduce_core::{Contributions, End, Failure, GiveUp, Member, Site};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -21,9 +21,17 @@ pub struct Receipt {
     /// Those of them whose contributions are not in the result, because nobody had them any more and the call said
     /// [`OnLoss::Exclude`](crate::OnLoss::Exclude).
     pub excluded: Vec<Rank>,
+    /// The members of whose contributions other hosts kept fewer copies than
+    /// [`Protection::Hosts`](crate::Protection::Hosts) says, as far as that was known at the end, ascending: other
+    /// hosts had no memory for more, or were lost. The loss of such a member's host could have lost its contribution.
+    pub unprotected: Vec<Rank>,
     /// The number of plans that the scheduler made: one, or two if all get the result, and another for each late
     /// member, loss or broken link. None if a call ended on one host without it.
     pub plans: u32,
+    /// The messages between the scheduler and the other ranks from the first call until the end was decided, those of
+    /// other reductions at that time among them; without the messages that tell the end. None if a call ended on one
+    /// host without it.
+    pub scheduler: SchedulerLoad,
 }
 
 /// The reason for which a reduction has no result. All members get the same, except for what is
@@ -202,7 +210,9 @@ pub(crate) fn verdict(
                 root: rank_of(root),
                 lost: circumstances.lost,
                 excluded: ranks_of(excluded),
+                unprotected: circumstances.unprotected,
                 plans: circumstances.plans,
+                scheduler: circumstances.load,
             });
         }
         End::Mismatch(odd) => {

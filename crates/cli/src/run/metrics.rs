@@ -1,6 +1,6 @@
 //! The metrics of a job in the form that Prometheus reads.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use prometheus_client::{
     collector::Collector,
@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::record::Record;
+use super::{record::Record, reductions::HostCounters};
 
 /// A job's record as OpenMetrics text; the names begin with `ropewalk_job`.
 pub(super) fn to_openmetrics(record: &Record, now: Duration) -> String {
@@ -90,6 +90,9 @@ impl Collector for Snapshot {
                 encoder.encode_counter::<NoLabelSet, _, f64>(&(count as f64), None)?;
             }
         }
+        if let Some(total) = record.reductions.total() {
+            encode_reductions(&mut encoder, &total, &record.reductions.by_host())?;
+        }
         let endings: Vec<_> = record.endings().into_iter().collect();
         encode_family(
             &mut encoder,
@@ -118,6 +121,104 @@ impl Collector for Snapshot {
     }
 }
 
+fn encode_reductions(
+    encoder: &mut DescriptorEncoder<'_>,
+    total: &HostCounters,
+    hosts: &BTreeMap<&str, HostCounters>,
+) -> fmt::Result {
+    for (name, help, value) in [
+        (
+            "reduction_ends",
+            "Ends of reductions, each on each rank that took part",
+            total.ends as f64,
+        ),
+        (
+            "reduction_chunks",
+            "Chunks of reductions that arrived at other ranks",
+            total.chunks as f64,
+        ),
+        (
+            "reduction_chunk_bytes",
+            "Bytes of these chunks",
+            total.chunk_bytes as f64,
+        ),
+        (
+            "reduction_send_seconds",
+            "Time from the beginning of each chunk to its answer, all together",
+            total.send_time.as_secs_f64(),
+        ),
+        (
+            "reduction_wait_seconds",
+            "The part of that time in which chunks waited behind others",
+            total.wait_time.as_secs_f64(),
+        ),
+    ] {
+        let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+    }
+    for (name, help, value) in [
+        (
+            "reduction_queue_max",
+            "The largest number of chunks of a rank that were on their way at once",
+            f64::from(total.queue_max),
+        ),
+        (
+            "reduction_last_send_seconds",
+            "Time of the last chunk of the rank for which it was longest",
+            total.last_send_time.as_secs_f64(),
+        ),
+    ] {
+        let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        encoder.encode_gauge(&value)?;
+    }
+    encode_rates(
+        encoder,
+        "reduction_send_rate_bytes",
+        "Bytes per second that the ranks of a host send while they have chunks to send",
+        hosts.iter().map(|(host, counters)| (*host, counters.send_rate)),
+    )?;
+    encode_rates(
+        encoder,
+        "reduction_receive_rate_bytes",
+        "Bytes per second of chunks that the ranks of a host receive",
+        hosts
+            .iter()
+            .map(|(host, counters)| (*host, counters.receive_rate)),
+    )?;
+    let load = total.scheduler;
+    for (name, help, values) in [
+        (
+            "scheduler_messages",
+            "Messages between the scheduler of reductions and the other ranks",
+            [load.received, load.sent],
+        ),
+        (
+            "scheduler_bytes",
+            "Bytes of these messages",
+            [load.received_bytes, load.sent_bytes],
+        ),
+    ] {
+        let values = [("received", values[0]), ("sent", values[1])];
+        encode_family(encoder, name, help, "direction", &values)?;
+    }
+    Ok(())
+}
+
+fn encode_rates<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rates: impl Iterator<Item = (&'a str, u64)>,
+) -> fmt::Result {
+    let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (host, rate) in rates {
+        let labels = [("host", host)];
+        let mut encoder = encoder.encode_family(&labels)?;
+        encoder.encode_gauge(&(rate as f64))?;
+    }
+    Ok(())
+}
+
 fn encode_family(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -137,7 +238,7 @@ fn encode_family(
 #[cfg(test)]
 mod tests {
     use ropewalk_launch::{JobEvent, OutputStream};
-    use ropewalk_names::Rank;
+    use ropewalk_names::{Rank, ReductionCounters, SchedulerLoad, TraceEvent};
 
     use super::{super::saving::Saving, *};
 
@@ -156,7 +257,28 @@ mod tests {
             unprotected_since: Some(Duration::from_millis(1_000)),
         });
         let text = to_openmetrics(&record, Duration::from_millis(2_500));
+        assert!(
+            !text.contains("reduction"),
+            "no rank has told of reductions: {text}"
+        );
+        let counters = ReductionCounters {
+            chunks: 4,
+            wait_time: Duration::from_millis(250),
+            send_rate: 1_000,
+            scheduler: SchedulerLoad {
+                sent: 7,
+                ..SchedulerLoad::default()
+            },
+            ..ReductionCounters::default()
+        };
+        let event = TraceEvent::Counters(counters);
+        record.handle(Duration::ZERO, &JobEvent::Trace { rank, event }, "");
+        let text = to_openmetrics(&record, Duration::from_millis(2_500));
         for line in [
+            "ropewalk_job_reduction_chunks_total 4.0",
+            "ropewalk_job_reduction_wait_seconds_total 0.25",
+            "ropewalk_job_reduction_send_rate_bytes{host=\"node\"} 1000.0",
+            "ropewalk_job_scheduler_messages_total{direction=\"sent\"} 7",
             "ropewalk_job_ranks_running 1.0",
             "ropewalk_job_elapsed_seconds 2.5",
             "ropewalk_job_ranks_started_total 1.0",

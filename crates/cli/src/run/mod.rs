@@ -15,6 +15,7 @@ mod pattern;
 mod progress;
 mod rank_map;
 mod record;
+mod reductions;
 mod report;
 mod saving;
 mod shown_ranks;
@@ -149,6 +150,9 @@ pub(crate) fn fuzz_command_line(bytes: &[u8]) {
     }
 }
 
+/// Asks ranks for the [counters](ropewalk_fabric::ReductionCounters) of their reductions, if it is `1`.
+const COUNTERS_VARIABLE: &str = "ROPEWALK_COUNTERS";
+
 fn watch(request: Request) -> anyhow::Result<u8> {
     let Request {
         mut spec,
@@ -175,6 +179,10 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     let ranks = spec.size();
     if checkpoints.is_some() {
         spec.time_limits.allocation = allocation::time_left();
+    }
+    if metrics.is_some() || report.is_some() {
+        let variable = (COUNTERS_VARIABLE.into(), "1".into());
+        spec.environment.variables.push(variable);
     }
     let progress = Progress::new(&spec, log_json || verbose);
     let observer = Observer::start(metrics, report, &spec)?;

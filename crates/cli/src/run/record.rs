@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk_launch::{JobEvent, JobOutcome, OutputStream, Verdict, restart::Attempt};
 use ropewalk_membership::Cause;
-use ropewalk_names::Rank;
+use ropewalk_names::{Rank, TraceEvent};
 
-use super::saving::Saving;
+use super::{reductions::Reductions, saving::Saving};
 
 /// The events of a job and their times, in bounded memory. Times are since the start of the launcher.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,7 @@ pub(super) struct Record {
     pub(super) outcome: Option<(Duration, JobOutcome)>,
     /// How saving goes, if it is seen to.
     pub(super) saving: Option<Saving>,
+    pub(super) reductions: Reductions,
 }
 
 /// A process of a rank.
@@ -120,10 +121,13 @@ impl Record {
             }
             JobEvent::Restarting { failed, pause } => {
                 // What did not tell of its end is gone with its agents.
-                self.running.clear();
+                while let Some((rank, _)) = self.running.pop_first() {
+                    self.reductions.begin(rank);
+                }
                 self.restarts.push((now + *pause, Attempt::clone(failed)));
             }
             JobEvent::Started { rank, pid } => {
+                self.reductions.begin(*rank);
                 self.running.insert(*rank, self.lives.len());
                 self.lives.push(Life {
                     rank: *rank,
@@ -141,6 +145,14 @@ impl Record {
                     && life.stops.len() < Self::STOPS_MAX
                 {
                     life.stops.push((now, None));
+                }
+            }
+            JobEvent::Trace {
+                rank,
+                event: TraceEvent::Counters(counters),
+            } => {
+                if let Some(life) = self.running.get(rank) {
+                    self.reductions.take(*rank, &self.lives[*life].host, counters);
                 }
             }
             _ => {}

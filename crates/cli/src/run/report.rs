@@ -1,6 +1,10 @@
 //! The report of a job: one static page.
 
-use std::{collections::BTreeSet, fmt::Write, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    time::Duration,
+};
 
 use ropewalk_launch::restart::Attempt;
 use ropewalk_names::Rank;
@@ -10,6 +14,7 @@ use super::{
     super::page::{TimeAxis, begin_drawing, page},
     fate::Fate,
     record::{Life, Record},
+    reductions::HostCounters,
     summary,
 };
 
@@ -341,6 +346,10 @@ fn tables(body: &mut String, record: &Record, fates: &[Fate]) {
         }
         *body += "</table>\n";
     }
+    if let Some(total) = record.reductions.total() {
+        let hosts = record.reductions.by_host();
+        reduction_tables(body, &total, &hosts);
+    }
     if !record.notices.is_empty() {
         table(body, "Notices", &["when", "rank", "what"]);
         for (at, rank, text) in &record.notices {
@@ -352,6 +361,51 @@ fn tables(body: &mut String, record: &Record, fates: &[Fate]) {
             let _ = writeln!(body, "<p>and {more} more</p>");
         }
     }
+}
+
+fn reduction_tables(body: &mut String, total: &HostCounters, hosts: &BTreeMap<&str, HostCounters>) {
+    let heads = [
+        "host",
+        "ends",
+        "chunks sent",
+        "bytes",
+        "mean send time",
+        "mean wait",
+        "longest queue",
+        "sends, MB/s",
+        "receives, MB/s",
+    ];
+    table(body, "Reductions", &heads);
+    let mean = |sum: Duration, chunks: u64| match chunks {
+        0 => String::new(),
+        chunks => seconds(sum.div_f64(chunks as f64)),
+    };
+    let rate = |rate: u64| match rate {
+        0 => String::new(),
+        rate => format!("{:.1}", rate as f64 / 1e6),
+    };
+    for (host, counters) in hosts.iter().take(ROWS_MAX) {
+        let cells = [
+            (*host).to_owned(),
+            counters.ends.to_string(),
+            counters.chunks.to_string(),
+            counters.chunk_bytes.to_string(),
+            mean(counters.send_time, counters.chunks),
+            mean(counters.wait_time, counters.chunks),
+            counters.queue_max.to_string(),
+            rate(counters.send_rate),
+            rate(counters.receive_rate),
+        ];
+        row(body, &cells);
+    }
+    finish_table(body, hosts.len());
+    let load = total.scheduler;
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        body,
+        "<p>The scheduler received {} messages ({} bytes) of other ranks and sent them {} ({} bytes).</p>",
+        load.received, load.received_bytes, load.sent, load.sent_bytes
+    );
 }
 
 fn table(body: &mut String, title: &str, heads: &[&str]) {

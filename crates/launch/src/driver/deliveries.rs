@@ -137,6 +137,7 @@ impl Receiver {
 /// The memory that an event takes while it waits, about.
 fn trace_size(event: &TraceEvent) -> usize {
     let label = match event {
+        TraceEvent::Counters(_) => "",
         TraceEvent::Progress(progress) => &progress.label,
         TraceEvent::Span { label, .. } | TraceEvent::Mark { label, .. } => label,
     };

@@ -14,6 +14,7 @@ use ropewalk_rpc::{Engine, Fault, Responder, Transfer};
 use serde::Serialize;
 
 use super::{
+    account::encoded_bytes,
     lines::{Kind, Taken},
     outbox::is_silent,
     procedures::{
@@ -291,8 +292,11 @@ impl ProgressThread {
             && from.rank.0 < self.shared.size
         {
             self.peers.handle_heard(from);
-            let handle = |message| seat.handle(now, from.rank, message);
-            messages.into_iter().for_each(handle);
+            for message in messages {
+                let bytes = encoded_bytes(&message);
+                seat.handle(now, from.rank, message);
+                seat.note_received(bytes);
+            }
         }
     }
 

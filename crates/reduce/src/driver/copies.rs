@@ -123,6 +123,13 @@ impl Copies {
         self.kept.values().map(|kept| kept.copy.clone()).collect()
     }
 
+    /// The sessions for which a rank has fewer copies than it wants, and no prospect of more.
+    pub(super) fn unprotected(&self, own: Rank) -> Vec<Session> {
+        let of_own = self.owned.iter().filter(|((_, owner), _)| *owner == own);
+        let lacks = of_own.filter(|(_, owned)| owned.is_settled && owned.keepers.len() < owned.wanted);
+        lacks.map(|((session, _), _)| *session).collect()
+    }
+
     /// The ranks that keep copies for this one.
     pub(super) fn keepers(&self) -> impl Iterator<Item = Rank> {
         self.owned.values().flat_map(|owned| {

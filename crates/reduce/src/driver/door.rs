@@ -335,6 +335,7 @@ impl ProgressThread {
         self.withdrawn.clear();
         let roster = &next.roster;
         self.worker = worker_of(&next);
+        self.carry_counters();
         self.rates = SendRates::new(Site(next.rank.0));
         self.seat = seat_of(&next);
         self.peers = Peers::new(roster);

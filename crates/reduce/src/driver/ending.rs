@@ -34,6 +34,7 @@ impl ProgressThread {
         let Some(mut running) = self.running.remove(&session) else {
             return;
         };
+        self.account.note_end();
         self.copies.disown(&mut self.engine, self.shared.rank, session);
         let hold = running.take_hold();
         match &self.seat {

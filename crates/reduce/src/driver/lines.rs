@@ -178,7 +178,7 @@ impl Lines {
     pub(super) fn is_telling_of(&self, session: Session, owner: Rank) -> bool {
         let is_word = |numbered: &Numbered<ToSeat>| match &numbered.message {
             ToSeat::Copy(copy) => copy.owner == owner && copy.contribution.session == session,
-            ToSeat::Worker { .. } | ToSeat::Digests { .. } => false,
+            ToSeat::Worker { .. } | ToSeat::Unprotected(_) | ToSeat::Digests { .. } => false,
         };
         self.messages.values().any(|messages| {
             let line = &messages.to_seat;

@@ -1,5 +1,6 @@
 //! The effects around the core: memory, messages, time, and the user's side of a reduction.
 
+mod account;
 mod admission;
 mod agent;
 mod allreduce;

@@ -17,6 +17,7 @@ use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
+    account::{Account, encoded_bytes},
     arrivals::Arrivals,
     copies::Copies,
     council::Council,
@@ -51,6 +52,7 @@ pub(super) struct ProgressThread {
     pub(super) origin: Instant,
     pub(super) worker: Worker,
     pub(super) rates: SendRates,
+    pub(super) account: Account,
     pub(super) seat: Option<Seat>,
     pub(super) peers: Peers,
     /// Decides who belongs to the job, if no agent says so.
@@ -87,6 +89,7 @@ impl ProgressThread {
             origin: Instant::now(),
             worker: worker_of(&shared),
             rates: SendRates::new(Site(rank.0)),
+            account: Account::new(),
             seat: seat_of(&shared),
             peers: Peers::new(roster),
             council: (shared.link.is_none() && shared.size > 1).then(|| Council::new(rank, shared.size)),
@@ -198,6 +201,9 @@ impl ProgressThread {
             if let Some(running) = self.running.get(&settled.session) {
                 running.completion.settle(settled.exposure);
             }
+            if settled.exposure.is_none() {
+                self.tell_seat(self.peers.seat, ToSeat::Unprotected(settled.session));
+            }
             self.announce(settled.session);
         }
     }
@@ -230,6 +236,9 @@ impl ProgressThread {
             // A new scheduler decides when all ranks have answered: this has to come before.
             for copy in self.copies.kept() {
                 self.tell_seat(from, ToSeat::Copy(copy));
+            }
+            for session in self.copies.unprotected(self.shared.rank) {
+                self.tell_seat(from, ToSeat::Unprotected(session));
             }
             self.tell_all_digests(from);
         }
@@ -316,6 +325,9 @@ impl ProgressThread {
                 self.send();
             }
             return self.hear_seat(rank, message);
+        }
+        if let Some(seat) = &mut self.seat {
+            seat.note_sent(encoded_bytes(&message));
         }
         self.outbox.lines.tell_site(rank, message);
     }
@@ -469,6 +481,7 @@ impl ProgressThread {
             self.shared.tables.as_ref().and_then(Tables::next_deadline),
             self.returns.next_deadline(),
             self.releases.next_deadline(now, UNSENT_RETRY),
+            self.account.next_deadline(now),
             self.engine.next_deadline(),
         ];
         let deadline = deadlines.into_iter().flatten().min();
@@ -510,6 +523,7 @@ impl Machines for ProgressThread {
         if self.returns.take_told() {
             self.shared.turns.tell();
         }
+        self.tell_counters();
         let idle = is_done.then(|| self.idle()).flatten();
         idle.map_or(Turn::Again, Turn::Idle)
     }
@@ -541,6 +555,7 @@ impl Machines for ProgressThread {
         }
         self.releases.let_go_of_all();
         self.give_back();
+        self.tell_last_counters();
         self.engine.flush(FAREWELL_TIME);
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_membership::ProcessGroup;
-use ropewalk_names::{Epoch, Rank};
+use ropewalk_names::{Epoch, Rank, SchedulerLoad};
 use ropewalk_reduce_core::{
     Costs, End, FromScheduler, Input, Recent, Row, Scheduler, SchedulerAction, Session, Site, Standing, Term,
     ToScheduler,
@@ -37,12 +37,18 @@ pub(super) struct Seat {
     sites: Sites,
     /// The copies of contributions to sessions that have not ended, by their sites.
     copies: BTreeMap<(Session, Site), (Rank, KeptCopy)>,
+    /// The ranks whose contributions have too few copies.
+    unprotected: BTreeMap<Session, BTreeSet<Rank>>,
     groups: BTreeMap<u64, Vec<Rank>>,
     /// The calls of the members, of each session that has not ended.
     calls: BTreeMap<Session, BTreeMap<Rank, Signature>>,
     lost: BTreeSet<Rank>,
     /// The number of the newest plan of each session that has not ended.
     plans: BTreeMap<Session, u32>,
+    /// The messages of other ranks, and to them.
+    load: SchedulerLoad,
+    /// The load before the first call of each session that has not ended.
+    load_before: BTreeMap<Session, SchedulerLoad>,
     digests: Digests,
     enclosed: Enclosed,
     /// The circumstances of ends, for late callers.
@@ -74,10 +80,13 @@ impl Seat {
             epoch,
             sites,
             copies: BTreeMap::new(),
+            unprotected: BTreeMap::new(),
             groups: BTreeMap::new(),
             calls: BTreeMap::new(),
             lost: BTreeSet::new(),
             plans: BTreeMap::new(),
+            load: SchedulerLoad::default(),
+            load_before: BTreeMap::new(),
             digests: Digests::default(),
             enclosed: Enclosed::default(),
             ended: Recent::new(Scheduler::ENDED_MAX),
@@ -123,6 +132,23 @@ impl Seat {
         seat
     }
 
+    /// The messages of other ranks, and to them.
+    pub(super) fn load(&self) -> SchedulerLoad {
+        self.load
+    }
+
+    /// A message of another rank, which had so many bytes, was handled.
+    pub(super) fn note_received(&mut self, bytes: u64) {
+        self.load.received += 1;
+        self.load.received_bytes += bytes;
+    }
+
+    /// A message of so many bytes goes to another rank.
+    pub(super) fn note_sent(&mut self, bytes: u64) {
+        self.load.sent += 1;
+        self.load.sent_bytes += bytes;
+    }
+
     /// A message of a rank.
     pub(super) fn handle(&mut self, now: Duration, from: Rank, mail: ToSeat) {
         match mail {
@@ -148,6 +174,14 @@ impl Seat {
                 self.announce_for(now, site, copy.owner, &copy.contribution);
             }
             ToSeat::Copy(_) => {}
+            ToSeat::Unprotected(session) => {
+                if !self.ended.contains(&session) {
+                    self.unprotected.entry(session).or_default().insert(from);
+                }
+                while self.unprotected.len() > Scheduler::ENDED_MAX {
+                    self.unprotected.pop_first();
+                }
+            }
             ToSeat::Digests { session, digests } => {
                 if self.ended.contains(&session) {
                     return;
@@ -313,6 +347,7 @@ impl Seat {
         if let Some(signature) = signature
             && !self.ended.contains(&session)
         {
+            self.load_before.entry(session).or_insert(self.load);
             let calls = self.calls.entry(session).or_default();
             calls.entry(from).or_insert(signature);
         }
@@ -361,11 +396,14 @@ impl Seat {
             (other.to_string(), odd.to_string())
         });
         let plans = self.plans.remove(&session).unwrap_or_default();
+        let before = self.load_before.remove(&session).unwrap_or(self.load);
         self.copies.retain(|(known, _), _| *known != session);
         self.digests.forget(session);
         let circumstances = Circumstances {
             lost,
+            unprotected: self.unprotected.remove(&session).into_iter().flatten().collect(),
             plans,
+            load: self.load - before,
             calls,
             result: result.filter(|_| matches!(end, End::Done { .. })),
         };
@@ -437,6 +475,46 @@ mod tests {
             roster: None,
             end,
         }
+    }
+
+    /// A rank without a copy stands in the circumstances of the end, and the scheduler's messages from the first call
+    /// on, but not those after the end.
+    #[test]
+    fn ends_tell_who_was_unprotected() {
+        let group = GroupId::of(&ProcessGroup::world(3), Epoch(0));
+        let number = ReductionNumber::Call(0);
+        let session = ReductionId { group, number }.session();
+        let hosts = [HostMark::of("host"); 3];
+        let costs = Costs {
+            latency: 1e-4,
+            per_chunk: 1e-5,
+            rate: 1e8,
+        };
+        let mut seat = Seat::new(Rank(0), &hosts, costs, Epoch(0));
+        seat.note_received(1_000);
+        seat.handle(Duration::ZERO, OTHER, ToSeat::Unprotected(session));
+        let introduction = Introduction {
+            session,
+            members: None,
+            signature: Some(signature()),
+        };
+        seat.introduce(OTHER, introduction);
+        seat.note_received(30);
+        seat.note_sent(20);
+        let end = End::RootLost;
+        let circumstances = seat.circumstances(session, &end);
+        assert_eq!(circumstances.unprotected, [OTHER]);
+        let expected = SchedulerLoad {
+            received: 1,
+            received_bytes: 30,
+            sent: 1,
+            sent_bytes: 20,
+        };
+        assert_eq!(circumstances.load, expected);
+        seat.note_sent(20);
+        seat.handle(Duration::ZERO, OWN, ToSeat::Unprotected(session));
+        assert_eq!(seat.circumstances(session, &end), circumstances);
+        assert!(seat.unprotected.is_empty());
     }
 
     /// The scheduler of three ranks is lost when one of the others has heard the end of an allreduce. The next one

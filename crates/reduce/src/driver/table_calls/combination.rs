@@ -1,7 +1,7 @@
 //! The end of a call that all ranks have posted.
 
 use ropewalk_fabric::{CallTable, HoldId};
-use ropewalk_names::Rank;
+use ropewalk_names::{Rank, SchedulerLoad};
 use ropewalk_reduce_core::{Contributions, Member, block_of};
 
 use super::{TableCall, TableCalls};
@@ -91,7 +91,9 @@ impl TableCall {
             root: signature.root,
             lost: Vec::new(),
             excluded: Vec::new(),
+            unprotected: Vec::new(),
             plans: 0,
+            scheduler: SchedulerLoad::default(),
         };
         Ended {
             hold: begin.originals.take_hold(),
