@@ -1,15 +1,12 @@
 //! The reductions of MPI libraries and of the paper in virtual time, to compare with: on the same hosts and links as
-//! [`reduction`](super::reduction), without faults.
+//! [`reduction`](super::reduction), MPI's without faults.
 //!
 //! An MPI algorithm is a program for each rank: it sends, waits for messages and folds, in a fixed order. Sends do not
 //! block; a message waits at the receiver until it is asked for. That is kinder to MPI than its libraries are.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub mod paper;
 
-use ropewalk_reduce_core::{
-    Member,
-    paper::{TaskAction, TaskScheduler},
-};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Host, Nanos, Network, Process, Simulation, reduction::Setting};
 
@@ -33,13 +30,14 @@ pub struct BaselineOutcome {
     pub time: Nanos,
     /// Messages that the paper's master received; 0 for MPI.
     pub messages_to_scheduler: u64,
-    /// Messages that the paper's master sent, the broadcast of the end apart; 0 for MPI.
+    /// Messages that the paper's master sent, broadcasts apart; 0 for MPI.
     pub messages_from_scheduler: u64,
     /// All events.
     pub events: u64,
 }
 
-/// Runs an algorithm to its end. The faults of the setting are left out: MPI ends at the first.
+/// Runs an algorithm to its end, the paper's with the [faults](paper::run) of the setting. MPI's are run without: a
+/// fault ends them.
 pub fn run(setting: &Setting, baseline: Baseline) -> BaselineOutcome {
     let hosts = setting.hosts;
     // Rank 0 of a program is the root.
@@ -50,7 +48,7 @@ pub fn run(setting: &Setting, baseline: Baseline) -> BaselineOutcome {
         Baseline::Paper => VecDeque::new(),
     };
     match baseline {
-        Baseline::Paper => run_paper(setting),
+        Baseline::Paper => paper::run(setting).outcome,
         _ => Machine::new(setting, program).run(),
     }
 }
@@ -269,103 +267,6 @@ impl Machine {
             self.programs[at].pop_front();
         }
     }
-}
-
-/// Events of the paper's reductions; in each call rank 0 is the master and the root.
-#[derive(Clone, Copy, Debug)]
-enum PaperEvent {
-    Call,
-    Called(Member),
-    Assigned { number: u64, provider: Member },
-    Asked { number: u64, by: Member },
-    Pulled { number: u64 },
-    Folded { number: u64 },
-    Executed { number: u64 },
-    Over,
-}
-
-fn run_paper(setting: &Setting) -> BaselineOutcome {
-    const MESSAGE_BYTES: u64 = 100;
-    let mut simulation = simulation(setting);
-    for (process, at) in calls(setting) {
-        simulation.after(at, process, PaperEvent::Call);
-    }
-    // "For each reduction the master has a queue and a scheduler."
-    let scheduler = |_| TaskScheduler::new(setting.hosts, Member(0));
-    let mut schedulers: Vec<_> = (0..setting.calls).map(scheduler).collect();
-    let mut began: BTreeMap<(u32, u64), Nanos> = BTreeMap::new();
-    let mut over: BTreeSet<Process> = BTreeSet::new();
-    let mut outcome = BaselineOutcome {
-        time: Nanos::ZERO,
-        messages_to_scheduler: 0,
-        messages_from_scheduler: 0,
-        events: 0,
-    };
-    while let Some(event) = simulation.next() {
-        let process = event.process;
-        let (call, rank) = (process.0 / setting.hosts, process.0 % setting.hosts);
-        let of_call = |member: Member| Process(call * setting.hosts + member.0);
-        let master = of_call(Member(0));
-        let scheduler = &mut schedulers[call as usize];
-        match event.what {
-            PaperEvent::Call => {
-                let what = PaperEvent::Called(Member(rank));
-                simulation.send(process, master, MESSAGE_BYTES, what);
-            }
-            PaperEvent::Called(member) => {
-                outcome.messages_to_scheduler += 1;
-                scheduler.handle_called(member);
-            }
-            PaperEvent::Assigned { number, provider } => {
-                let by = Member(rank);
-                let what = PaperEvent::Asked { number, by };
-                simulation.send(process, of_call(provider), MESSAGE_BYTES, what);
-                began.insert((call, number), event.at);
-            }
-            PaperEvent::Asked { number, by } => {
-                let what = PaperEvent::Pulled { number };
-                simulation.send(process, of_call(by), setting.bytes + MESSAGE_BYTES, what);
-            }
-            PaperEvent::Pulled { number } => {
-                let span = Nanos::of_transfer(setting.bytes, setting.fold_rate);
-                simulation.work(span, process, PaperEvent::Folded { number });
-            }
-            PaperEvent::Folded { number } => {
-                simulation.send(process, master, MESSAGE_BYTES, PaperEvent::Executed { number });
-            }
-            PaperEvent::Executed { number } => {
-                outcome.messages_to_scheduler += 1;
-                let began = began.get(&(call, number)).copied().unwrap_or_default();
-                scheduler.handle_executed(number, (event.at - began).into());
-            }
-            PaperEvent::Over => {
-                over.insert(process);
-            }
-        }
-        while let Some(action) = scheduler.poll_action() {
-            match action {
-                TaskAction::Assign(task) => {
-                    outcome.messages_from_scheduler += 1;
-                    let to = of_call(task.executor.process);
-                    let what = PaperEvent::Assigned {
-                        number: task.number,
-                        provider: task.provider.process,
-                    };
-                    simulation.send(master, to, MESSAGE_BYTES, what);
-                }
-                TaskAction::End { .. } => {
-                    outcome.time = simulation.now();
-                    for member in (0..setting.hosts).map(Member) {
-                        simulation.send(master, of_call(member), MESSAGE_BYTES, PaperEvent::Over);
-                    }
-                }
-            }
-        }
-    }
-    let processes = (setting.calls * setting.hosts) as usize;
-    assert_eq!(over.len(), processes, "the end reaches everybody");
-    outcome.events = simulation.events();
-    outcome
 }
 
 #[cfg(test)]
