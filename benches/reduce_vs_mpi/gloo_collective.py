@@ -1,7 +1,7 @@
 """Times a collective of Gloo, as PyTorch calls it.
 
-`gloo_collective.py [--rounds N] [--late-ms MS] [--at-once K] COLLECTIVE SIZE...` takes and prints what `mpi_collective.c`
-beside it does: a line "SIZE NANOSECONDS" for each round of each size in bytes. COLLECTIVE is reduce, allreduce or
+`gloo_collective.py [--rounds N] [--late-ms MS] [--compute-ms MS] [--at-once K] COLLECTIVE SIZE...` takes and prints what
+`mpi_collective.c` beside it does: a line "SIZE NANOSECONDS" for each round of each size in bytes. COLLECTIVE is reduce, allreduce or
 broadcast; the root is rank 0.
 """
 
@@ -16,6 +16,7 @@ WARM_UPS, ROOT, LATE_RANK = 2, 0, 4
 parser = argparse.ArgumentParser()
 parser.add_argument("--rounds", type=int, default=1)
 parser.add_argument("--late-ms", type=int, default=0)
+parser.add_argument("--compute-ms", type=int, default=0)
 parser.add_argument("--at-once", type=int, default=1)
 parser.add_argument("collective", choices=["reduce", "allreduce", "broadcast"])
 parser.add_argument("sizes", type=int, nargs="+")
@@ -41,7 +42,11 @@ for length in words.sizes:
         start = time.perf_counter() + late
         if rank == LATE_RANK:
             time.sleep(late)
-        for work in [call(vector) for vector in vectors]:
+        calls = [call(vector) for vector in vectors]
+        until = time.perf_counter() + words.compute_ms / 1000
+        while time.perf_counter() < until:
+            pass
+        for work in calls:
             work.wait()
         elapsed.append(time.perf_counter() - start if receives else 0.0)
     for vector in vectors:

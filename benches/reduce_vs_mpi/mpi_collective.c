@@ -1,4 +1,4 @@
-/* Times a collective of MPI: `mpi_collective [--rounds N] [--late-ms MS] [--at-once K | --in-turn K]
+/* Times a collective of MPI: `mpi_collective [--rounds N] [--late-ms MS] [--compute-ms MS] [--at-once K | --in-turn K]
  * [reduce|allreduce|broadcast] SIZE...` calls it for each size in bytes and prints a line "SIZE NANOSECONDS" for each of N
  * rounds. The root of a rooted one is rank 0. The time is that of the rank that gets its result last, from its own call
  * just after a barrier, after two rounds that are not counted. The result is verified on every rank that gets one.
@@ -6,7 +6,8 @@
  *
  * With --late-ms rank 4 calls so much later than the others, and the time begins when it calls. With --at-once a round
  * is of K calls that do not block, on communicators of their own, and with --in-turn of K calls that do, one after the
- * other; the time is that of all. */
+ * other; the time is that of all. With --compute-ms each rank computes for so long after its calls, and waits then for
+ * those that do not block: with --at-once 1 for the one. */
 
 #include <mpi.h>
 #include <stdio.h>
@@ -76,7 +77,7 @@ static const struct collective *find(const char *name)
 
 int main(int argc, char **argv)
 {
-    int rank, size, rounds = 1, late_ms = 0, calls = 1, at_once = 0;
+    int rank, size, rounds = 1, late_ms = 0, compute_ms = 0, calls = 1, is_at_once = 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -86,11 +87,14 @@ int main(int argc, char **argv)
             rounds = value;
         else if (strcmp(argv[1], "--late-ms") == 0)
             late_ms = value;
+        else if (strcmp(argv[1], "--compute-ms") == 0)
+            compute_ms = value;
         else {
             calls = value;
-            at_once = value > 1 && strcmp(argv[1], "--at-once") == 0;
+            is_at_once = strcmp(argv[1], "--at-once") == 0;
         }
     }
+    int at_once = is_at_once && (calls > 1 || compute_ms > 0);
     if (rounds < 1 || rounds > ROUNDS_MAX || calls < 1 || calls > CALLS_MAX)
         MPI_Abort(MPI_COMM_WORLD, 1);
     const struct collective *named = argc > 1 ? find(argv[1]) : NULL;
@@ -124,6 +128,9 @@ int main(int argc, char **argv)
             MPI_Status statuses[CALLS_MAX];
             for (int call = 0; call < calls; call++)
                 collective->call(mine[call], result[call], count, groups[call], at_once ? &requests[call] : NULL);
+            double until = MPI_Wtime() + compute_ms / 1e3;
+            while (MPI_Wtime() < until)
+                ;
             if (at_once)
                 MPI_Waitall(calls, requests, statuses);
             if (run >= WARM_UPS)

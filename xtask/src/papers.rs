@@ -4,6 +4,7 @@
 mod chart;
 mod checkpoints;
 mod executables;
+mod master_load;
 mod model;
 mod page;
 mod points;
@@ -65,6 +66,8 @@ enum Source {
     Simulated,
     /// The simulator, beside counts of real processes.
     SimulatedAndCounted,
+    /// The simulator, beside measurements of real processes on this machine.
+    SimulatedAndMeasured,
     /// Real processes on this machine.
     Measured,
     /// Real processes on this machine, and the simulator beyond.
@@ -82,6 +85,7 @@ impl Source {
         match self {
             Self::Simulated => "Simulated.",
             Self::SimulatedAndCounted => "Simulated, beside counts of real processes.",
+            Self::SimulatedAndMeasured => "Simulated, beside measurements of real processes.",
             Self::Measured => "Measured.",
             Self::MeasuredAndSimulated => "Measured; the larger jobs are simulated.",
             Self::Rehearsed => "Rehearsed in virtual time with measured times.",
@@ -209,9 +213,9 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "003-table1",
         page: "reduction.md",
-        source: Source::Simulated,
+        source: Source::SimulatedAndMeasured,
         has_picture: false,
-        make: |setup| model::table1(setup.extent),
+        make: model::table1,
     },
     Entry {
         name: "003-table2",
@@ -221,11 +225,25 @@ const ENTRIES: &[Entry] = &[
         make: |setup| recovery::table2(setup.extent),
     },
     Entry {
+        name: "003-table2-others",
+        page: "reduction.md",
+        source: Source::Simulated,
+        has_picture: false,
+        make: |setup| recovery::table2_of_others(setup.extent),
+    },
+    Entry {
         name: "003-formulas",
         page: "reduction.md",
         source: Source::Simulated,
         has_picture: false,
         make: |setup| model::formulas(setup.extent),
+    },
+    Entry {
+        name: "003-formula5",
+        page: "reduction.md",
+        source: Source::Simulated,
+        has_picture: false,
+        make: |setup| recovery::formula5(setup.extent),
     },
     Entry {
         name: "004-table1",

@@ -14,6 +14,8 @@ mod weather;
 use std::time::Duration;
 
 pub(crate) use self::{
+    bench::job,
+    flow::messages_a_second,
     namespace::within,
     network::{Direction, Network},
     relay::Relay,

@@ -1,13 +1,15 @@
 //! Times a collective on floats, as `mpi_collective.c` beside it does for MPI.
 //!
-//! `reduce-vs-mpi [--rounds N] [--late-ms MS] [--at-once K] [reduce|allreduce] any|ordered SIZE...` calls it for each
-//! size in bytes and prints a line `SIZE NANOSECONDS` for each of N rounds. The time is that of the rank that gets its
-//! result last, from its own call just after a barrier, after two rounds that are not counted. The result is verified
-//! on every rank that gets one.
+//! `reduce-vs-mpi [--rounds N] [--late-ms MS] [--compute-ms MS] [--at-once K] [--scheduler 1] [reduce|allreduce]
+//! any|ordered SIZE...` calls it for each size in bytes and prints a line `SIZE NANOSECONDS` for each of N rounds. The
+//! time is that of the rank that gets its result last, from its own call just after a barrier, after two rounds that
+//! are not counted. The result is verified on every rank that gets one.
 //!
 //! With `--late-ms` rank 4 calls so much later than the others, and the time begins when it calls. With `--at-once` a
-//! round is of K calls of which none waits for another, and the time is that of all. Run it under `ropewalk run`;
-//! `cargo xtask rig bench` does.
+//! round is of K calls of which none waits for another, and the time is that of all. With `--compute-ms` each rank
+//! computes for so long between its calls and the wait for their results. With `--scheduler 1` a line goes on with the
+//! scheduler's messages in the round of this number: received, their bytes, sent, their bytes. Run it under `ropewalk
+//! run`; `cargo xtask rig bench` does.
 
 use std::{
     thread::sleep,
@@ -15,13 +17,15 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk_reduce::{Buffer, Group, Job, Max, Order, Rank, ReduceOptions, Sum};
+use ropewalk_reduce::{Buffer, Group, Job, Max, Order, Rank, ReduceOptions, SchedulerLoad, Sum};
 
 fn main() -> anyhow::Result<()> {
     let Words {
         rounds,
         late,
+        compute,
         at_once,
+        shows_scheduler,
         collective,
         options,
         sizes,
@@ -39,14 +43,15 @@ fn main() -> anyhow::Result<()> {
         let mut mine = (0..at_once)
             .map(|_| contribution())
             .collect::<Result<Vec<_>, _>>()?;
-        let (mut elapsed, mut results) = (Vec::new(), Vec::new());
+        let (mut elapsed, mut loads, mut results) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..WARM_UPS + rounds {
             world.barrier(&ReduceOptions::default())?.get()?;
             let start = Instant::now() + late;
             if job.rank() == LATE_RANK {
                 sleep(late);
             }
-            (results, mine) = collective.call(&world, mine, &options)?;
+            let load;
+            (results, mine, load) = collective.call(&world, mine, &options, compute)?;
             if round >= WARM_UPS {
                 let gets_result = results.iter().any(Option::is_some);
                 let own = if gets_result {
@@ -55,14 +60,22 @@ fn main() -> anyhow::Result<()> {
                     Duration::ZERO
                 };
                 elapsed.push(u64::try_from(own.as_nanos())?);
+                loads.push(load);
             }
         }
         for result in results.iter().flatten() {
             verify(result, collective.factor(job.size()))?;
         }
         let longest = world.reduce(elapsed, Max, ROOT, &ReduceOptions::default())?;
-        for nanoseconds in longest.get()?.value.into_iter().flatten() {
-            println!("{bytes} {nanoseconds}");
+        for (nanoseconds, load) in longest.get()?.value.into_iter().flatten().zip(loads) {
+            let load = match shows_scheduler {
+                true => format!(
+                    " {} {} {} {}",
+                    load.received, load.received_bytes, load.sent, load.sent_bytes
+                ),
+                false => String::new(),
+            };
+            println!("{bytes} {nanoseconds}{load}");
         }
     }
     job.finalize()?;
@@ -73,7 +86,9 @@ fn main() -> anyhow::Result<()> {
 struct Words {
     rounds: u64,
     late: Duration,
+    compute: Duration,
     at_once: u64,
+    shows_scheduler: bool,
     collective: Collective,
     options: ReduceOptions,
     sizes: Vec<usize>,
@@ -84,7 +99,9 @@ impl Words {
         let mut words = Self {
             rounds: 1,
             late: Duration::ZERO,
+            compute: Duration::ZERO,
             at_once: 1,
+            shows_scheduler: false,
             collective: Collective::Reduce,
             options: ReduceOptions::default(),
             sizes: Vec::new(),
@@ -100,6 +117,8 @@ impl Words {
             match word.as_str() {
                 "--rounds" => words.rounds = number()?,
                 "--late-ms" => words.late = Duration::from_millis(number()?),
+                "--compute-ms" => words.compute = Duration::from_millis(number()?),
+                "--scheduler" => words.shows_scheduler = number()? > 0,
                 "--at-once" => words.at_once = number()?,
                 "allreduce" => words.collective = Collective::Allreduce,
                 "reduce" => words.collective = Collective::Reduce,
@@ -114,8 +133,8 @@ impl Words {
     }
 }
 
-/// The results of a round, and its buffers.
-type Returned = (Vec<Option<Vec<f32>>>, Vec<Buffer<f32>>);
+/// The results of a round, its buffers, and the messages of the scheduler in its first call.
+type Returned = (Vec<Option<Vec<f32>>>, Vec<Buffer<f32>>, SchedulerLoad);
 
 #[derive(Clone, Copy)]
 enum Collective {
@@ -124,25 +143,32 @@ enum Collective {
 }
 
 impl Collective {
-    /// Calls once for each buffer, and waits for all. Returns the results, if this rank gets some, and the buffers.
+    /// Calls once for each buffer, computes, and waits for all. Returns the results, if this rank gets some.
     fn call(
         self,
         world: &Group,
         mine: Vec<Buffer<f32>>,
         options: &ReduceOptions,
+        compute: Duration,
     ) -> anyhow::Result<Returned> {
         let call = |mine| match self {
             Self::Allreduce => world.allreduce_buffer(mine, Sum, options),
             Self::Reduce => world.reduce_buffer(mine, Sum, ROOT, options),
         };
         let called: Vec<_> = mine.into_iter().map(call).collect();
-        let (mut results, mut buffers) = (Vec::new(), Vec::new());
+        let until = Instant::now() + compute;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        let (mut results, mut buffers, mut load) = (Vec::new(), Vec::new(), None);
         for call in called {
             let (outcome, mine) = call.get();
-            results.push(outcome?.value);
+            let outcome = outcome?;
+            load.get_or_insert(outcome.receipt.scheduler);
+            results.push(outcome.value);
             buffers.push(mine);
         }
-        Ok((results, buffers))
+        Ok((results, buffers, load.unwrap_or_default()))
     }
 
     /// An element of the result over that of rank 0's contribution.

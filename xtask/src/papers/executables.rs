@@ -81,8 +81,10 @@ fn build(extent: Extent) -> anyhow::Result<PathBuf> {
                 "--locked",
                 "-p",
                 "ropewalk-cli",
+                "-p",
+                "reduce-vs-mpi",
                 "--features",
-                "ofi",
+                "ropewalk-cli/ofi",
             ];
             run(cargo(&words))?;
             Ok(built)

@@ -5,13 +5,15 @@ use std::fmt::Write;
 use ropewalk_sim::baseline::{self, Baseline};
 
 use super::{
-    Extent, Made,
+    Extent, Made, master_load,
     points::{FOLD_RATE, HOSTS, LATENCY, RATE, on_all_processors, ours, setting},
     reduction::{length, lengths, time},
+    setup::Setup,
 };
 
 /// Messages of the master, beside the paper's own numbers.
-pub(super) fn table1(extent: Extent) -> anyhow::Result<Made> {
+pub(super) fn table1(setup: &Setup) -> anyhow::Result<Made> {
+    let extent = setup.extent;
     let rows = on_all_processors(&lengths(extent), |&bytes| {
         let setting = setting(HOSTS, bytes);
         let ours = ours(&setting)?;
@@ -52,6 +54,7 @@ pub(super) fn table1(extent: Extent) -> anyhow::Result<Made> {
             ours.1
         )?;
     }
+    master_load::real(setup, &mut text)?;
     Ok(Made { text, picture: None })
 }
 
@@ -61,8 +64,7 @@ pub(super) fn formulas(extent: Extent) -> anyhow::Result<Made> {
     let (a, beta, gamma) = (LATENCY.as_seconds(), 1.0 / RATE, 1.0 / FOLD_RATE);
     let tree = |n: f64| (a + n * beta + n * gamma) * levels;
     let halves = |n: f64| 2.0 * a * levels + (hosts - 1.0) / hosts * n * (2.0 * beta + gamma);
-    // A message to or from the master takes as long as any short one, and waits for nothing there.
-    let tasks = |n: f64| (a + n * beta + n * gamma + 2.0 * a) * levels + (a + 4.0 * beta) * levels;
+    let tasks = |n: f64| task_time(HOSTS, n);
     let times = on_all_processors(&lengths(extent), |&bytes| {
         let setting = setting(HOSTS, bytes);
         let time = |baseline| baseline::run(&setting, baseline).time.as_seconds();
@@ -108,6 +110,13 @@ pub(super) fn formulas(extent: Extent) -> anyhow::Result<Made> {
         fixed / levels * 1e3
     )?;
     Ok(Made { text, picture: None })
+}
+
+/// Formula (3) with the constants of the simulator, in seconds. A message to or from the master takes as long as any
+/// short one, and waits for nothing there.
+pub(super) fn task_time(hosts: u32, bytes: f64) -> f64 {
+    let (a, beta, gamma) = (LATENCY.as_seconds(), 1.0 / RATE, 1.0 / FOLD_RATE);
+    (a + bytes * (beta + gamma) + 2.0 * a + a + 4.0 * beta) * f64::from(hosts).log2()
 }
 
 /// The line `fixed + per_byte * n` with the least sum of squares of relative errors.

@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// How many calls a round has of which none waits for another
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     at_once: u32,
+    /// How long each rank computes between its calls and the wait for their results, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    compute: u64,
     /// The collective; the root of a reduction is rank 0
     #[arg(long, default_value = "reduce", value_parser = ["reduce", "allreduce"])]
     collective: String,
@@ -169,9 +172,11 @@ impl Contest<'_> {
         if !options.json {
             let (brought, ranks) = (goodput / 1e6, options.ranks_per_host);
             println!(
-                "{hosts} hosts, {mbit} Mbit/s, ranks on each: {ranks}, interference: {with}, calls at once: {}; a \
-                 stream over free links brings {brought:.2} MB/s; TCP's congestion control: {}{}\n",
+                "{hosts} hosts, {mbit} Mbit/s, ranks on each: {ranks}, interference: {with}, calls at once: {}, \
+                 computing for {} ms meanwhile; a stream over free links brings {brought:.2} MB/s; TCP's congestion \
+                 control: {}{}\n",
                 options.at_once,
+                options.compute,
                 congestion_control()?,
                 if interference.has_peaks() {
                     "; mean, and 95th percentile"
@@ -190,7 +195,7 @@ impl Contest<'_> {
                     .of(at, bytes)
                     .with_context(|| format!("no job of {name} ended"))?;
                 let one = interference.floor(&options.collective, hosts) * bytes as f64 / goodput;
-                let floor = f64::from(options.at_once) * one;
+                let floor = (f64::from(options.at_once) * one).max(options.compute as f64 / 1e3);
                 let (mean, p95) = (mean(times), percentile_95(times));
                 let time = median(times);
                 match (options.json, interference.has_peaks()) {
@@ -199,7 +204,8 @@ impl Contest<'_> {
                         json!({
                             "who": name, "collective": options.collective, "hosts": hosts,
                             "ranks_per_host": options.ranks_per_host, "mbit": mbit, "bytes": bytes,
-                            "interference": with, "at_once": options.at_once, "median_s": time, "mean_s": mean,
+                            "interference": with, "at_once": options.at_once,
+                            "compute_ms": options.compute, "median_s": time, "mean_s": mean,
                             "p95_s": p95, "floor_s": floor, "times_floor": time / floor,
                         })
                     ),
@@ -237,6 +243,8 @@ impl Options {
             &self.calls.to_string(),
             "--late-ms",
             &late.to_string(),
+            "--compute-ms",
+            &self.compute.to_string(),
         ];
         words.map(str::to_owned).into()
     }
@@ -274,13 +282,14 @@ impl Times {
 /// Runs our program on all hosts, and returns what its ranks print.
 fn ours(network: &Network, options: &Options, words: &[String], built: &Path) -> anyhow::Result<String> {
     let words = words.iter().chain([&options.collective, &options.order]);
+    let words = words.cloned().chain(options.sizes()).map(Into::into);
     job(
         network,
-        options,
+        options.ranks_per_host,
         JobSpec::new(
             built.join("ropewalk"),
             Segment {
-                arguments: words.map(Into::into).collect(),
+                arguments: words.collect(),
                 ..Segment::new(built.join("reduce-vs-mpi"))
             },
         ),
@@ -296,10 +305,11 @@ fn gloo(
     python: &Path,
 ) -> anyhow::Result<String> {
     let script = project::root().join("benches/reduce_vs_mpi/gloo_collective.py");
-    let words = words.iter().chain([&options.collective]).map(Into::into);
+    let words = words.iter().chain([&options.collective]).cloned();
+    let words = words.chain(options.sizes()).map(Into::into);
     job(
         network,
-        options,
+        options.ranks_per_host,
         JobSpec::new(
             built.join("ropewalk"),
             Segment {
@@ -311,11 +321,13 @@ fn gloo(
     )
 }
 
-/// Runs a job on all hosts, with the sizes after its other arguments.
-fn job(network: &Network, options: &Options, mut spec: JobSpec) -> anyhow::Result<String> {
-    spec.first.arguments.extend(options.sizes().map(Into::into));
-    let hosts = network.hosts_with_ranks(options.ranks_per_host);
-    spec.first.ranks = u32::from(network.hosts()) * u32::from(options.ranks_per_host);
+/// Runs a job on all hosts, and returns its output.
+///
+/// # Errors
+/// If it fails, or does not end in time.
+pub(crate) fn job(network: &Network, ranks_per_host: u16, mut spec: JobSpec) -> anyhow::Result<String> {
+    let hosts = network.hosts_with_ranks(ranks_per_host);
+    spec.first.ranks = u32::from(network.hosts()) * u32::from(ranks_per_host);
     spec.hosts = parse_hosts(&hosts)?;
     spec.agents.method = network.method();
     spec.time_limits.timeout = Some(JOB_TIME_MAX);

@@ -2,7 +2,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -95,6 +95,46 @@ pub(super) fn goodput(network: &Network, from: u8, to: u8, bytes: usize) -> anyh
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     anyhow::ensure!(received == bytes, "the connection ended after {received} bytes");
     Ok((bytes - BURST as usize) as f64 / elapsed.as_secs_f64())
+}
+
+/// Messages of 100 bytes that a host receives from another in a second: datagrams, each of which costs a call of the
+/// system at both ends.
+///
+/// # Errors
+/// If the system refuses a socket.
+pub(crate) fn messages_a_second(network: &Network, from: u8, to: u8) -> anyhow::Result<f64> {
+    const BYTES: usize = 100;
+    const TIME: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let bind = |host: u8| {
+        within(&network.namespace(host), || {
+            Ok(UdpSocket::bind((network.address(host), 0))?)
+        })
+    };
+    let (sender, receiver) = (bind(from)?, bind(to)?);
+    sender.connect(receiver.local_addr()?)?;
+    receiver.set_read_timeout(Some(PATIENCE))?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let sending = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                // A queue that is full has no room for the next.
+                let _ = sender.send(&[1; BYTES]);
+            }
+        }
+    });
+    let (begun, mut received) = (Instant::now(), 0_u32);
+    while begun.elapsed() < TIME {
+        received += u32::from(receiver.recv(&mut [0; BYTES]).is_ok());
+    }
+    let elapsed = begun.elapsed();
+    is_over.store(true, Ordering::Relaxed);
+    sending
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    anyhow::ensure!(received > 0, "host {to} received no message of host {from}");
+    Ok(f64::from(received) / elapsed.as_secs_f64())
 }
 
 fn connect(network: &Network, from: u8, to: u8) -> anyhow::Result<(TcpStream, TcpStream)> {
