@@ -13,7 +13,7 @@ use ropewalk_reduce_core::End;
 use ropewalk_sim::{
     Dice, Nanos,
     baseline::{self, Baseline},
-    reduction::{self, Change, Setting},
+    reduction::{self, Change, Setting, Slow},
 };
 
 /// The rate of a link and direction in bytes per second: the most that the paper measured on its cluster C1.
@@ -143,13 +143,18 @@ pub(super) fn on_all_processors<J: Sync, T: Send>(
 }
 
 /// The mean of all draws.
-pub(super) fn seconds(point: Point, policy: Policy) -> anyhow::Result<f64> {
+fn seconds(point: Point, policy: Policy) -> anyhow::Result<f64> {
     let draws = match point.load {
         Load::None => 0..1,
         Load::On { draws, .. } => 0..draws,
         Load::Draw(draw) => draw..draw + 1,
     };
     let settings: Vec<_> = draws.map(|draw| drawn(point, draw)).collect();
+    mean_seconds(&settings, policy)
+}
+
+/// The mean of all settings; of MPI's, with the setting of MPI that is best for that.
+pub(super) fn mean_seconds(settings: &[Setting], policy: Policy) -> anyhow::Result<f64> {
     let count = settings.len() as f64;
     if policy == Policy::Ropewalk {
         let times = settings
@@ -184,6 +189,25 @@ pub(super) fn setting(hosts: u32, bytes: u64) -> Setting {
     setting.rate = RATE;
     setting.latency = LATENCY;
     setting.fold_rate = FOLD_RATE;
+    setting
+}
+
+/// Some of these hosts, which nobody knows, receive at a tenth of the rate all the time.
+pub(super) fn with_slow_receivers(hosts: u32, bytes: u64, slow: u32, draw: u64) -> Setting {
+    let mut setting = setting(hosts, bytes);
+    let mut dice = Dice::new(draw);
+    while setting.slow.len() < slow as usize {
+        let host = dice.within(1..hosts.into()) as u32;
+        if setting.slow.iter().all(|known| known.host != host) {
+            setting.slow.push(Slow {
+                host,
+                outwards: 1.0,
+                inwards: 0.1,
+                folding: 1.0,
+                is_known: false,
+            });
+        }
+    }
     setting
 }
 

@@ -2,10 +2,15 @@
 
 use std::fmt::Write;
 
+use ropewalk_sim::reduction::Setting;
+
 use super::{
     Extent, Made,
     chart::{self, Left, Line, Panel},
-    points::{HOSTS, Load, Point, Policy, Times, drawn, on_all_processors, ours, seconds, simulated},
+    points::{
+        HOSTS, Load, Point, Policy, Times, drawn, mean_seconds, on_all_processors, ours, simulated,
+        with_slow_receivers,
+    },
 };
 
 /// Ideal: reductions of all lengths, and several at once, with nothing else on the hosts.
@@ -83,17 +88,19 @@ pub(super) fn figure7(extent: Extent) -> anyhow::Result<Made> {
     })
 }
 
-/// How often the scheduler changes its plan under interference, and the time with its first plan only.
+/// How often the scheduler changes its plan under interference and around slow hosts, and the time with its first plan
+/// only.
 pub(super) fn plans(extent: Extent) -> anyhow::Result<Made> {
     let draws = match extent {
         Extent::Full => 9,
         Extent::Quick => 1,
     };
     let most = hosts(extent);
+    let columns = "rates reported | messages of the scheduler / hosts | only the first plan | messages / hosts | \
+                   MPI, pipeline |\n|---|---|---|---|---|---|\n";
     let mut text = format!(
-        "32 MiB on {most} hosts, means of {draws} draws. The scheduler sends each of the hosts a row of each plan, and \
-         the end:\n\n| hosts with interference | rates reported | messages of the scheduler / hosts | only the first \
-         plan | messages / hosts | MPI, pipeline |\n|---|---|---|---|---|---|\n"
+        "{most} hosts, means of {draws} draws. The scheduler sends each of the hosts a row of each plan, and the \
+         end.\n\nInterference that changes, 32 MiB:\n\n| hosts with interference | {columns}"
     );
     for loaded in [1].into_iter().chain([most / 20]).chain(quarters(extent)) {
         let load = Load::On { hosts: loaded, draws };
@@ -101,25 +108,49 @@ pub(super) fn plans(extent: Extent) -> anyhow::Result<Made> {
             load,
             ..ideal(most, 32 << 20, 1)
         };
-        let jobs = [true, false]
-            .into_iter()
-            .flat_map(|reported| (0..draws).map(move |draw| (reported, draw)));
-        let jobs: Vec<_> = jobs.collect();
-        let outcomes = on_all_processors(&jobs, |(reported, draw)| {
-            let mut setting = drawn(point, *draw);
-            setting.are_rates_reported = *reported;
-            let outcome = ours(&setting)?;
-            Ok((outcome.time.as_seconds(), outcome.messages_from_scheduler as f64))
-        })?;
         write!(text, "| {loaded} |")?;
-        for half in outcomes.chunks(draws as usize) {
-            let mean = |part: fn(&(f64, f64)) -> f64| half.iter().map(part).sum::<f64>() / half.len() as f64;
-            let messages = mean(|outcome| outcome.1) / f64::from(most);
-            write!(text, " {} | {messages:.1} |", time(mean(|outcome| outcome.0)))?;
+        text += &with_and_without_reports(draws, |draw| drawn(point, draw))?;
+    }
+    write!(
+        text,
+        "\nHosts that receive at a tenth of the rate all the time, which nobody knew:\n\n| slow hosts, length | {columns}"
+    )?;
+    for bytes in [8 << 20, 32 << 20, 128 << 20] {
+        for slow in [1, 4] {
+            write!(text, "| {slow}, {} |", length(bytes as f64))?;
+            text += &with_and_without_reports(draws, |draw| with_slow_receivers(most, bytes, slow, draw))?;
         }
-        writeln!(text, " {} |", time(seconds(point, Policy::Pipeline)?))?;
     }
     Ok(Made { text, picture: None })
+}
+
+/// The columns after the first of a row of [`plans`].
+fn with_and_without_reports(draws: u64, setting: impl Fn(u64) -> Setting + Sync) -> anyhow::Result<String> {
+    let jobs = [true, false]
+        .into_iter()
+        .flat_map(|reported| (0..draws).map(move |draw| (reported, draw)));
+    let jobs: Vec<_> = jobs.collect();
+    let outcomes = on_all_processors(&jobs, |&(reported, draw)| {
+        let mut setting = setting(draw);
+        setting.are_rates_reported = reported;
+        let outcome = ours(&setting)?;
+        let messages = outcome.messages_from_scheduler as f64 / f64::from(setting.hosts);
+        Ok((outcome.time.as_seconds(), messages))
+    })?;
+    let mut columns = String::new();
+    for half in outcomes.chunks(draws as usize) {
+        let mean = |part: fn(&(f64, f64)) -> f64| half.iter().map(part).sum::<f64>() / half.len() as f64;
+        write!(
+            columns,
+            " {} | {:.1} |",
+            time(mean(|outcome| outcome.0)),
+            mean(|outcome| outcome.1)
+        )?;
+    }
+    let settings: Vec<_> = (0..draws).map(setting).collect();
+    let pipeline = mean_seconds(&settings, Policy::Pipeline)?;
+    writeln!(columns, " {} |", time(pipeline))?;
+    Ok(columns)
 }
 
 /// Several reductions at once, with interference on a part of the hosts.
