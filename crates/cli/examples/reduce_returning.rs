@@ -145,8 +145,10 @@ fn die_at_random(words: &[String], life: u32) -> Result<(), Box<dyn Error>> {
 
 /// Ends this process as a crash of its host's memory would: nothing is said to anybody.
 fn kill_itself() -> Result<(), Box<dyn Error>> {
+    // Two threads may come to their ends at once: the later one's command finds no such process.
     process::Command::new("kill")
         .args(["-9", &process::id().to_string()])
+        .stderr(process::Stdio::null())
         .status()?;
     loop {
         thread::park();
