@@ -1,7 +1,6 @@
 //! To which processors ranks are bound, out of what several options say.
 
-use anyhow::bail;
-use ropewalk_launch::{Binding, DealOrder, Part, Parts, Placement};
+use ropewalk_launch::{Binding, DealOrder, Parts, Placement};
 
 use super::given::Given;
 
@@ -45,30 +44,24 @@ impl BindTo {
     }
 
     /// Says how ranks are placed; `notices` are told of what is passed over.
-    pub(super) fn finish(self, placement: &mut Placement, notices: &mut Vec<String>) -> anyhow::Result<()> {
+    pub(super) fn finish(self, placement: &mut Placement, notices: &mut Vec<String>) {
         placement.order = self.order.unwrap_or_default();
         placement.binding = self.binding.unwrap_or_default();
         let Some(mapping) = self.mapping else {
-            return Ok(());
+            return;
         };
-        match &mut placement.binding {
-            Binding::Parts { mapping: order, .. } => *order = mapping,
-            // With one slot for each this is how ranks are dealt anyway, and what others than Hydra mean by it.
-            _ if self.is_mapping_variable || matches!(mapping.part, Part::Core | Part::HardwareThread) => {
-                let source = match self.is_mapping_variable {
-                    true => "the variable HYDRA_MAPPING".to_owned(),
-                    false => format!("-map-by {mapping}"),
-                };
-                notices.push(format!(
-                    "{source} says in which order parts of a host are bound to, and ranks are not bound to parts; it \
-                     is passed over"
-                ));
-            }
-            _ => bail!(
-                "option -map-by {mapping} says in which order parts of a host are bound to, and ranks are not bound \
-                 to parts: say to which with -bind-to, as in -bind-to core"
-            ),
+        if let Binding::Parts { mapping: order, .. } = &mut placement.binding {
+            *order = mapping;
+            return;
         }
-        Ok(())
+        // Without binding the parts have no order: Hydra passes it over too.
+        let source = match self.is_mapping_variable {
+            true => "the variable HYDRA_MAPPING".to_owned(),
+            false => format!("-map-by {mapping}"),
+        };
+        notices.push(format!(
+            "{source} says in which order parts of a host are bound to, and ranks are not bound to parts; it is passed \
+             over"
+        ));
     }
 }

@@ -137,8 +137,9 @@ groups! { |to, given|
         /// Each rank's host, by its number in their order, as in 0,0,1,2; (FIRST,HOSTS,N) stands for N ranks on each of
         /// HOSTS hosts in a row
         Job "-rankmap MAP" => to.spec.placement.rank_map = Some(given.parsed("each rank's host, as in 0,0,1,2")?);
-        /// Fill hosts one by one (slot), or deal ranks to them in turn (node). The others want -bind-to: deal ranks to
-        /// such parts of a host in turn, or to N side by side (core:N) [default: slot, and the parts of -bind-to]
+        /// Fill hosts one by one (slot), or deal ranks to them in turn (node). The others count with -bind-to: deal
+        /// ranks to such parts of a host in turn, or to N side by side (core:N) [default: slot, and the parts of
+        /// -bind-to]
         Job "-map-by slot|node|hwthread|core|l1cache|l2cache|l3cache|numa|socket|machine" =>
             to.map_by(given)?;
         /// As -map-by

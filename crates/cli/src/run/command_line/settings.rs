@@ -236,8 +236,7 @@ impl<'a> Settings<'a> {
             bail!("option --detect wants more than 0 seconds");
         }
         spec.injection = self.failures.finish(&mut spec.reactions.on_failure)?;
-        self.binding
-            .finish(&mut spec.placement, &mut self.output.notices)?;
+        self.binding.finish(&mut spec.placement, &mut self.output.notices);
         // What one attempt has read the next cannot read again.
         spec.stdin = self.stdin.unwrap_or(match spec.reactions.on_failure {
             OnFailure::Restart(_) => StdinSource::Null,

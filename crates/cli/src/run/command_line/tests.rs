@@ -270,8 +270,6 @@ fn parts_are_bound_to_in_an_order() {
         .placement;
     assert_eq!((found.binding, found.order), (both, DealOrder::ByNode));
     for (words, why) in [
-        ("-map-by socket prog", "-bind-to core"),
-        ("-bind-to rr -map-by numa:2 prog", "-bind-to core"),
         ("-bind-to gpu0 prog", "user:LIST"),
         ("-bind-to core:0 prog", "1 or more"),
         ("-bind-to user:0,,1 prog", "user:LIST"),
@@ -290,7 +288,13 @@ fn parts_are_bound_to_in_an_order() {
             .iter()
             .any(|notice| notice.contains("is passed over"))
     };
-    assert!(passed_over("-map-by core prog", &[]));
+    for words in [
+        "-map-by core prog",
+        "-map-by socket prog",
+        "--map-by numa:OVERSUBSCRIBE prog",
+    ] {
+        assert!(passed_over(words, &[]), "{words}");
+    }
     assert!(passed_over("prog", &[("HYDRA_MAPPING", "socket")]));
     assert!(!passed_over("prog", &[]));
 }
