@@ -265,3 +265,40 @@ fn a_killed_launcher_leaves_no_host() {
     child.wait().unwrap();
     assert_none_left(&marker);
 }
+
+/// If ssh fails inside a Slurm allocation, the user reads of the launcher that needs no ssh; elsewhere there is none.
+#[test]
+fn a_failed_ssh_names_the_launcher_of_slurm() {
+    let folder = tempfile::tempdir().unwrap();
+    write_script(
+        &folder.path().join("ssh"),
+        "#!/bin/sh\necho Permission denied >&2\nexit 255\n",
+    );
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(ROPEWALK);
+        command
+            .args([
+                "run",
+                "-launcher",
+                "ssh",
+                "-iface",
+                "127.0.0.1",
+                "-hosts",
+                "other",
+                "true",
+            ])
+            .env("PATH", folder.path())
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null());
+        text(&command.output().unwrap().stderr)
+    };
+    let (inside, outside) = (run(&[("SLURM_JOB_ID", "7")]), run(&[]));
+    assert!(
+        inside.contains("ssh exited with code 255: Permission denied; -launcher slurm starts"),
+        "{inside}"
+    );
+    assert!(
+        outside.contains("Permission denied") && !outside.contains("slurm"),
+        "{outside}"
+    );
+}

@@ -1,6 +1,7 @@
 //! The process that starts an agent, here or on another host, and its life line.
 
 use std::{
+    env,
     ffi::{OsStr, OsString},
     io,
     os::{
@@ -232,7 +233,17 @@ impl Starter {
             Ended::Unknown => "is gone".to_owned(),
         };
         self.read();
-        format!("could not be started: {} {how}{}", self.what, self.last_words())
+        let advice = match (ended, env::var_os("SLURM_JOB_ID")) {
+            (SSH_FAILED, Some(_)) if self.what == SSH => {
+                "; -launcher slurm starts agents on the hosts of this Slurm allocation without ssh"
+            }
+            _ => "",
+        };
+        format!(
+            "could not be started: {} {how}{}{advice}",
+            self.what,
+            self.last_words()
+        )
     }
 
     /// The last line that is not empty, behind a colon.
@@ -252,6 +263,10 @@ impl Drop for Starter {
         self.kill();
     }
 }
+
+const SSH: &str = "ssh";
+/// "ssh exits with the exit status of the remote command or with 255 if an error occurred" (ssh(1)).
+const SSH_FAILED: Ended = Ended::Exited(255);
 
 /// The command that runs the agent of a host.
 fn command(plan: &Plan, host: &HostPlan) -> Vec<OsString> {
@@ -279,7 +294,7 @@ fn command(plan: &Plan, host: &HostPlan) -> Vec<OsString> {
         }
         StartMethod::Ssh(further) => {
             let timeout = format!("ConnectTimeout={}", seconds_up(plan.detect));
-            let options = ["ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", &timeout];
+            let options = [SSH, "-x", "-T", "-o", "BatchMode=yes", "-o", &timeout];
             let options = options.map(OsString::from).into_iter();
             options
                 .chain(further.iter().cloned())
