@@ -34,6 +34,8 @@ struct Counts {
     running: u32,
     ended: u32,
     attempt: u32,
+    /// When the next attempt begins, since the begin of the job.
+    begins_at: Option<Duration>,
     saving: Option<Saving>,
 }
 
@@ -91,7 +93,7 @@ impl Progress {
 
 impl Watcher for Progress {
     fn handle(&mut self, event: &JobEvent, _launcher: &Launcher) -> anyhow::Result<()> {
-        self.counts.handle(event);
+        self.counts.handle(event, self.began.elapsed());
         Ok(())
     }
 
@@ -111,7 +113,8 @@ pub(super) fn erase() {
 const ERASE: &str = "\x1b[K";
 
 impl Counts {
-    fn handle(&mut self, event: &JobEvent) {
+    /// `now` is the time since the begin of the job.
+    fn handle(&mut self, event: &JobEvent, now: Duration) {
         match event {
             JobEvent::Departed { .. } => {
                 self.running = self.running.saturating_sub(1);
@@ -119,11 +122,12 @@ impl Counts {
             }
             JobEvent::HostReady { ready, hosts, .. } => (self.agents, self.hosts) = (*ready, *hosts),
             JobEvent::Respawning { .. } => self.ended = self.ended.saturating_sub(1),
-            JobEvent::Restarting { .. } => {
+            JobEvent::Restarting { pause, .. } => {
                 *self = Self {
                     hosts: self.hosts,
                     ranks: self.ranks,
                     attempt: self.attempt + 1,
+                    begins_at: Some(now.saturating_add(*pause)),
                     saving: self.saving,
                     ..Self::default()
                 }
@@ -142,11 +146,19 @@ impl Counts {
             running,
             ended,
             attempt,
+            begins_at,
             saving,
         } = *self;
         let mut parts = Vec::new();
         if attempt > 0 {
             parts.push(format!("attempt {}", attempt + 1));
+        }
+        let wait = begins_at.map_or(Duration::ZERO, |begins| begins.saturating_sub(lasted));
+        if !wait.is_zero() {
+            // No agent and no rank is there.
+            parts.push(format!("starting again in {} s", seconds_up(wait)));
+            parts.push(clock(lasted));
+            return format!("ropewalk: {}", parts.join(", "));
         }
         if agents < hosts || hosts == 0 {
             parts.push(format!("{agents} of {} agents started", hosts.max(1)));
@@ -169,6 +181,10 @@ impl Counts {
     }
 }
 
+fn seconds_up(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
 fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -180,6 +196,7 @@ fn clock(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_launch::{Verdict, restart::Attempt};
     use ropewalk_names::Rank;
 
     use super::*;
@@ -198,11 +215,12 @@ mod tests {
         );
         for ready in 1..=2 {
             let host = "h".to_owned();
-            counts.handle(&JobEvent::HostReady {
+            let event = JobEvent::HostReady {
                 host,
                 ready,
                 hosts: 2,
-            });
+            };
+            counts.handle(&event, Duration::ZERO);
             if ready == 1 {
                 assert_eq!(
                     line(&counts, 9),
@@ -211,7 +229,7 @@ mod tests {
             }
         }
         for rank in (0..2).map(Rank) {
-            counts.handle(&JobEvent::Started { rank, pid: 1 });
+            counts.handle(&JobEvent::Started { rank, pid: 1 }, Duration::ZERO);
         }
         assert_eq!(line(&counts, 3_725), "ropewalk: 2 of 3 ranks run, 1:02:05");
         counts.saving = Some(Saving {
@@ -222,6 +240,35 @@ mod tests {
         assert_eq!(
             line(&counts, 101),
             "ropewalk: 2 of 3 ranks run, 2 saves, 7 saves failed, unprotected for 0:41, 1:41"
+        );
+    }
+
+    /// Between two attempts the line counts the seconds down; then it tells of the next attempt.
+    #[test]
+    fn a_wait_is_counted_down() {
+        let mut counts = Counts {
+            hosts: 1,
+            ranks: 3,
+            ..Counts::default()
+        };
+        let event = JobEvent::Restarting {
+            failed: Box::new(Attempt {
+                number: 1,
+                began: Duration::ZERO,
+                lasted: Duration::from_secs(10),
+                verdict: Verdict::new(3),
+            }),
+            pause: Duration::from_secs(3),
+        };
+        counts.handle(&event, Duration::from_secs(10));
+        let lines = [10, 12, 13].map(|seconds| counts.line(Duration::from_secs(seconds)));
+        assert_eq!(
+            lines,
+            [
+                "ropewalk: attempt 2, starting again in 3 s, 0:10",
+                "ropewalk: attempt 2, starting again in 1 s, 0:12",
+                "ropewalk: attempt 2, 0 of 1 agents started, 0 of 3 ranks run, 0:13",
+            ]
         );
     }
 }
