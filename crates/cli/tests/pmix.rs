@@ -208,6 +208,57 @@ fn a_rank_may_start_mpirun() {
     assert!(text(&output.stdout).contains("rank 1 of 2: sum 3"), "{output:?}");
 }
 
+/// Wrapper scripts find the variables of Open MPI's launcher, of their own rank and not of an outer one. A nested
+/// mpirun, programs of MPICH and of PMIx find each other all the same, and nothing says that mpirun had started the
+/// ranks.
+#[test]
+fn wrapper_scripts_find_open_mpis_variables() {
+    let names = "$OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE \
+        $OMPI_COMM_WORLD_LOCAL_RANK/$OMPI_COMM_WORLD_LOCAL_SIZE $OMPI_COMM_WORLD_NODE_RANK";
+    let echo = format!("echo {names} [$OMPI_MCA_orte_hnp_uri]");
+    let mut command = assert_cmd::Command::new(ROPEWALK);
+    command
+        .args([
+            "run",
+            "-launcher",
+            "fork",
+            "-hosts",
+            "a:2,b:2",
+            "-n",
+            "3",
+            "sh",
+            "-c",
+            &echo,
+        ])
+        .env("OMPI_COMM_WORLD_RANK", "77")
+        .env("OMPI_COMM_WORLD_NODE_RANK", "77")
+        .env("OMPI_MCA_orte_hnp_uri", "outer")
+        .timeout(PATIENCE);
+    let output = command.output().unwrap();
+    let stdout = text(&output.stdout);
+    let lines: BTreeSet<_> = stdout.lines().collect();
+    assert_eq!(
+        lines,
+        BTreeSet::from(["0/3 0/2 0 []", "1/3 1/2 1 []", "2/3 0/1 0 []"]),
+        "{output:?}"
+    );
+
+    let folder = TempDir::new().unwrap();
+    let nested = folder.path().join("nested");
+    let words = "mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 sh -c";
+    write_script(&nested, &format!("#!/bin/sh\n{words} 'echo {names}'\n"));
+    let output = run(&["-n", "1"], &[&nested]);
+    let stdout = text(&output.stdout);
+    let lines: BTreeSet<_> = stdout.lines().collect();
+    assert_eq!(lines, BTreeSet::from(["0/2 0/2 0", "1/2 1/2 1"]), "{output:?}");
+
+    let of_mpich = compile_mpi("mpicc.mpich", "ring.c", folder.path());
+    assert!(text(&run(&["-n", "3"], &[&of_mpich]).stdout).contains("rank 2 of 3: sum 6"));
+    let of_pmix = compile("job.c", folder.path());
+    let output = run(&["-n", "3"], &[&of_pmix]);
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// A rank that needs the others and never asks for them is named; one of a program that needs nobody is not.
 #[test]
 fn silent_ranks_are_named() {

@@ -201,7 +201,8 @@ impl Plan {
     }
 
     /// The variables by which a rank learns who it is, without those that name descriptors. PMI's are those of
-    /// MPICH's Hydra; the others are what frameworks for machine learning read.
+    /// MPICH's Hydra; those of Open MPI are for scripts that choose devices and files by them, and make no
+    /// library believe that `mpirun` had started the rank; the others are what frameworks for machine learning read.
     pub fn rank_variables(
         &self,
         group: &GroupPlan,
@@ -221,6 +222,10 @@ impl Plan {
             ("PMI_SIZE", size.to_string()),
             ("MPI_LOCALNRANKS", local_size.to_string()),
             ("MPI_LOCALRANKID", local_rank.to_string()),
+            ("OMPI_COMM_WORLD_RANK", rank.to_string()),
+            ("OMPI_COMM_WORLD_SIZE", size.to_string()),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", local_rank.to_string()),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", local_size.to_string()),
             ("RANK", rank.to_string()),
             ("WORLD_SIZE", size.to_string()),
             ("LOCAL_RANK", local_rank.to_string()),

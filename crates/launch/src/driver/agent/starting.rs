@@ -198,19 +198,21 @@ impl StartKit {
             .iter()
             .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
             .map(|(name, value)| variable(OsStr::new(name), OsStr::new(value)));
-        let descriptors = [
-            ("PMI_FD", PMI_FD),
-            (AgentLink::VARIABLE, LINK_FD),
-            (INCARNATION_VARIABLE, new.incarnation.0.cast_signed()),
+        let numbers = [
+            ("PMI_FD", PMI_FD as usize),
+            (AgentLink::VARIABLE, LINK_FD as usize),
+            (INCARNATION_VARIABLE, new.incarnation.0 as usize),
+            // Unlike the local rank, it counts the processes of all groups.
+            ("OMPI_COMM_WORLD_NODE_RANK", new.index),
         ];
-        let descriptors = descriptors
+        let numbers = numbers
             .into_iter()
             .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
             .map(|(name, number)| variable(OsStr::new(name), OsStr::new(&number.to_string())));
         let advisors = new.advisors.as_ref();
         let advisors =
             advisors.map(|value| variable(OsStr::new(ropewalk_agent_link::VARIABLE), OsStr::new(value)));
-        of_rank.chain(descriptors).chain(advisors).collect()
+        of_rank.chain(numbers).chain(advisors).collect()
     }
 }
 
