@@ -185,6 +185,7 @@ fn plan_of_three_hosts() -> Plan {
         )
     };
     let around = Surroundings {
+        is_port_free: |_| true,
         job: JobId([0; 16]),
         host_name: "a".to_owned(),
         processors: 1,

@@ -35,6 +35,8 @@ pub struct Surroundings {
     pub host_name: String,
     /// How many of its processors this process may use, if programs are told.
     pub processors: u32,
+    /// Says if a program on the launcher's host can listen at a port.
+    pub is_port_free: fn(u16) -> bool,
     /// Without the variables of links to the agents of an outer job.
     pub environment: Vec<(OsString, OsString)>,
     /// The directory of the launcher, which is that of programs on other hosts too if they name none.
@@ -66,8 +68,7 @@ pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError
     let own = segments.iter().filter_map(|segment| segment.inherited.as_ref());
     let wanted: Vec<_> = own.chain([&spec.environment.inherited]).collect();
     inheritable.retain(|(name, _)| wanted.iter().any(|inherited| inherited.includes(name)));
-    // Any number that ports have and that two jobs at once probably do not share.
-    let number = u16::from_le_bytes([around.job.0[0], around.job.0[1]]);
+    let master_port = master_port(around.job, &hosts, around.is_port_free);
     Ok(Plan {
         job: around.job,
         size,
@@ -77,7 +78,7 @@ pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError
             inheritable,
             common: spec.environment.clone(),
             gpus_per_rank: spec.placement.gpus_per_rank,
-            master_port: MASTER_PORT_MIN + number % MASTER_PORTS,
+            master_port,
         },
         agents: spec.agents.clone(),
         detect: spec.time_limits.detect,
@@ -112,6 +113,19 @@ const START_PATIENCE: u32 = 10;
 /// Below the ports that systems choose themselves (32768 and above on Linux).
 const MASTER_PORT_MIN: u16 = 20_000;
 const MASTER_PORTS: u16 = 10_000;
+
+/// The port of `MASTER_PORT`: one that two jobs at once probably do not share. On the launcher's host it is free; the
+/// ports of other hosts are not known here.
+fn master_port(job: JobId, hosts: &[HostPlan], is_free: fn(u16) -> bool) -> u16 {
+    let first = u16::from_le_bytes([job.0[0], job.0[1]]) % MASTER_PORTS;
+    let port = |turn: u16| MASTER_PORT_MIN + (first + turn) % MASTER_PORTS;
+    let is_here = hosts.iter().any(|host| host.is_local && host.has(Rank(0)));
+    let free = (0..MASTER_PORTS)
+        .map(port)
+        .find(|&port| !is_here || is_free(port));
+    // With no free port at all the program's own error says so.
+    free.unwrap_or(port(0))
+}
 
 impl Plan {
     /// The facts that the agent of a host has to know.

@@ -218,6 +218,7 @@ impl World for Job<'_> {
 impl<'a> Job<'a> {
     fn new(setting: &'a Setting) -> Self {
         let around = Surroundings {
+            is_port_free: |_| true,
             job: JobId([0; 16]),
             // None of the hosts: the launcher has one of its own.
             host_name: "launcher".to_owned(),

@@ -8,6 +8,7 @@ fn around() -> Surroundings {
         job: JobId([1; 16]),
         host_name: "own".to_owned(),
         processors: 2,
+        is_port_free: |_| true,
         environment: vec![],
         working_directory: Some("/here".into()),
     }
@@ -179,6 +180,30 @@ fn programs_inherit_what_they_are_to() {
             vec!["B=set"]
         ]
     );
+}
+
+/// The port for PyTorch is the next one that is free, if rank 0 runs on the launcher's host: behind the last one
+/// the first comes. Nothing is known of the ports of another host.
+#[test]
+fn the_master_port_is_free() {
+    let port = |hosts: &str, is_port_free: fn(u16) -> bool| {
+        let spec = JobSpec {
+            hosts: parse_hosts(hosts).unwrap(),
+            ..JobSpec::new("agent", ranks(2))
+        };
+        let around = Surroundings {
+            is_port_free,
+            ..around()
+        };
+        plan(&spec, around).unwrap().environment.master_port
+    };
+    let usual = MASTER_PORT_MIN + 0x0101;
+    assert_eq!(port("", |_| true), usual);
+    assert_eq!(port("", |port| port > MASTER_PORT_MIN + 0x0105), usual + 5);
+    assert_eq!(port("", |port| port < MASTER_PORT_MIN + 2), MASTER_PORT_MIN);
+    assert_eq!(port("", |_| false), usual);
+    assert_eq!(port("other,own", |_| false), usual);
+    assert_eq!(port("other,own", |port| port != MASTER_PORT_MIN + 0x0101), usual);
 }
 
 /// Ranks are told of the network and of their graphics processors as the job asks for.

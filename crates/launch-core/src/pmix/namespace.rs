@@ -149,6 +149,7 @@ mod tests {
             ..JobSpec::new("agent", program)
         };
         let around = Surroundings {
+            is_port_free: |_| true,
             job: JobId([1; 16]),
             host_name: "own".to_owned(),
             processors: 2,

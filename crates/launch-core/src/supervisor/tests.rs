@@ -31,6 +31,7 @@ pub(super) fn supervisor_of(hosts: &str, on_failure: OnFailure) -> Supervisor {
         ..JobSpec::new("agent", program)
     };
     let around = Surroundings {
+        is_port_free: |_| true,
         job: JobId([0; 16]),
         host_name: "localhost".to_owned(),
         processors: 2,

@@ -2,6 +2,7 @@
 
 use std::{
     env, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -389,6 +390,16 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The size of a bootstrap without the plan, in bytes, at most.
 const BOOTSTRAP_OVERHEAD: usize = 1 << 10;
 
+/// Returns true if nobody listens at this port of any address of this host.
+fn is_port_free(port: u16) -> bool {
+    let can_listen = |address: IpAddr| match TcpListener::bind((address, port)) {
+        Ok(_) => true,
+        // A host without one of the protocols has no listener of it.
+        Err(error) => error.kind() != io::ErrorKind::AddrInUse,
+    };
+    can_listen(Ipv4Addr::UNSPECIFIED.into()) && can_listen(Ipv6Addr::UNSPECIFIED.into())
+}
+
 /// The variables by which an outer job links this process to its agent.
 const LINK_VARIABLES: [&str; 2] = [AgentLink::VARIABLE, ropewalk_agent_link::VARIABLE];
 
@@ -403,6 +414,7 @@ pub(super) fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
             // Nobody asks, and to find out means to read half a dozen files of the system.
             _ => 1,
         },
+        is_port_free,
         environment: env::vars_os()
             .filter(|(name, _)| !LINK_VARIABLES.iter().any(|link| name == link))
             .collect(),
@@ -413,4 +425,24 @@ pub(super) fn make_plan(spec: &JobSpec) -> Result<Plan, LaunchError> {
         plan.stdin = StdinSource::Null;
     }
     Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A port at which somebody listens at one address, of either protocol, is not free; it is afterwards.
+    #[test]
+    fn ports_of_listeners_are_not_free() {
+        for address in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            let Ok(listener) = TcpListener::bind((address, 0)) else {
+                assert!(address.is_ipv6(), "nobody can listen at {address}");
+                continue;
+            };
+            let port = listener.local_addr().unwrap().port();
+            assert!(!is_port_free(port), "{address}");
+            drop(listener);
+            assert!(is_port_free(port), "{address}");
+        }
+    }
 }
