@@ -21,7 +21,9 @@
 
 mod driver;
 
-pub use driver::{LaunchError, Launcher, Layout, NameServer, agent_main, interface_addresses, is_own_host};
+pub use driver::{
+    LaunchError, Launcher, Layout, NameServer, RankPlace, agent_main, interface_addresses, is_own_host,
+};
 pub use ropewalk_launch_core::{
     AgentStart, Binding, BindingSyntaxError, CacheKind, DealOrder, Ending, Failure, FailureKind, Inherited,
     Injection, JobEnvironment, JobEvent, JobNetwork, JobOutcome, JobSpec, MemoryShortage, NAME_SERVER_PORT,

@@ -7,8 +7,8 @@ use std::{
     path::PathBuf,
 };
 
-use ropewalk_launch::{JobEvent, Launcher, OUTPUT_LINE_SIZE_MAX, OutputStream};
-use ropewalk_names::Rank;
+use ropewalk_launch::{JobEvent, Launcher, OUTPUT_LINE_SIZE_MAX, OutputStream, RankPlace};
+use ropewalk_names::{HostId, Rank};
 
 use super::{pattern::Pattern, progress, shown_ranks::ShownRanks};
 use crate::watcher::Watcher;
@@ -79,12 +79,18 @@ impl Console {
     }
 
     /// Takes a line of a rank, with its end if it has one. What nobody wants to see goes nowhere.
-    fn line(&mut self, rank: Rank, host: &str, stream: OutputStream, line: &[u8]) -> io::Result<()> {
+    fn line(
+        &mut self,
+        rank: Rank,
+        place: &RankPlace<'_>,
+        stream: OutputStream,
+        line: &[u8],
+    ) -> io::Result<()> {
         if !self.shown_ranks.has(rank) {
             return Ok(());
         }
         if let Some(pattern) = &self.patterns[usize::from(stream == OutputStream::Stderr)] {
-            let path = PathBuf::from(pattern.fill(rank.0, host));
+            let path = PathBuf::from(pattern.fill(rank, place));
             return self.write_to_file(path, line);
         }
         if stream != self.stream || self.buffer.len() >= Self::BUFFERED_MAX {
@@ -101,8 +107,7 @@ impl Console {
             self.buffer.push(b'\n');
         }
         if let Some(prefix) = self.prefix.as_ref().filter(|_| !continues) {
-            self.buffer
-                .extend_from_slice(prefix.fill(rank.0, host).as_bytes());
+            self.buffer.extend_from_slice(prefix.fill(rank, place).as_bytes());
         }
         let was_cut = self.cut.remove(&(rank, is_stdout));
         if was_cut && !continues {
@@ -155,8 +160,13 @@ impl Watcher for Console {
     fn handle(&mut self, event: &JobEvent, launcher: &Launcher) -> anyhow::Result<()> {
         match event {
             JobEvent::Output { rank, stream, line } if self.failure.is_none() => {
-                let host = launcher.host_of(*rank).unwrap_or_default();
-                let written = self.line(*rank, host, *stream, line);
+                let unknown = RankPlace {
+                    host: "",
+                    host_number: HostId(0),
+                    group: 0,
+                };
+                let place = launcher.place_of(*rank).unwrap_or(unknown);
+                let written = self.line(*rank, &place, *stream, line);
                 self.note(written, launcher)
             }
             _ => Ok(()),
@@ -177,6 +187,11 @@ mod tests {
         let long = vec![b'x'; OUTPUT_LINE_SIZE_MAX + 1];
         let mut console = Console::new(None, [None, None], ShownRanks::default());
         let mut written = Vec::new();
+        let place = RankPlace {
+            host: "host",
+            host_number: HostId(0),
+            group: 0,
+        };
         for (rank, line) in [
             (0, &long[..]),
             (0, b"y"),
@@ -186,7 +201,7 @@ mod tests {
             (0, b"y\n"),
         ] {
             console
-                .line(Rank(rank), "host", OutputStream::Stdout, line)
+                .line(Rank(rank), &place, OutputStream::Stdout, line)
                 .unwrap();
             // Taken before it is printed.
             written.append(&mut console.buffer);

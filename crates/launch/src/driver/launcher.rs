@@ -11,7 +11,7 @@ use std::{
 use ropewalk_launch_core::{
     JobEvent, JobSpec, group_plan::GroupPlan, protocol::Plan, restart::BetweenAttempts,
 };
-use ropewalk_names::Rank;
+use ropewalk_names::{HostId, Rank};
 use rustix::process::Signal;
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
@@ -179,9 +179,20 @@ impl Launcher {
 
     /// The name of the host of a rank, as the hosts were named; `None` if the job has no such rank.
     pub fn host_of(&self, rank: Rank) -> Option<&str> {
-        let spawned = || self.groups.iter().find_map(|group| group.node_of(rank));
-        let host = self.plan.node_of(rank).or_else(spawned)?.host()?;
-        Some(&self.plan.hosts.get(host.0 as usize)?.name)
+        self.place_of(rank).map(|place| place.host)
+    }
+
+    /// The place of a rank; `None` if the job has no such rank.
+    pub fn place_of(&self, rank: Rank) -> Option<RankPlace<'_>> {
+        let own = || Some((FIRST_GROUP, self.plan.node_of(rank)?));
+        let spawned = |group: &Arc<GroupPlan>| Some((group.id, group.node_of(rank)?));
+        let (group, node) = own().or_else(|| self.groups.iter().find_map(spawned))?;
+        let host_number = node.host()?;
+        Some(RankPlace {
+            host: &self.plan.hosts.get(host_number.0 as usize)?.name,
+            host_number,
+            group,
+        })
     }
 
     /// Sends a signal to the process group of a rank. Nothing happens if the rank is gone.
@@ -252,6 +263,19 @@ impl Drop for Launcher {
     }
 }
 
+/// Where a rank runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankPlace<'a> {
+    /// The name of its host, as the hosts were named.
+    pub host: &'a str,
+    /// The number of its host in the job.
+    pub host_number: HostId,
+    /// Its process group: 0 is the job's own, others were spawned.
+    pub group: u32,
+}
+
+/// The group that the job begins with.
+const FIRST_GROUP: u32 = 0;
 /// A group whose processes are all gone may still have output to be taken; of so many groups the hosts are known.
 const GROUPS_REMEMBERED: usize = 8192;
 /// Returning credit byte by byte would cost a frame each.

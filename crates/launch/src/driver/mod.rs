@@ -36,7 +36,7 @@ mod watched;
 pub use agent_process::agent_main;
 pub use interface_addresses::interface_addresses;
 pub use launch_error::LaunchError;
-pub use launcher::Launcher;
+pub use launcher::{Launcher, RankPlace};
 pub use layout::Layout;
 pub use name_server::NameServer;
 pub use own_host::is_own_host;

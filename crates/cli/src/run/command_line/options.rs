@@ -212,13 +212,14 @@ groups! { |to, given|
     "Output and input" {
         /// Put the rank before each line; lines beyond 2 MiB come in pieces, whose cuts are marked with [...] if lines
         /// of other ranks are between them
-        Job "--label, -l, -prepend-rank, --tag-output" => to.output.prefix = Some(Pattern::new("[%r] "));
-        /// Put this before each line: %r is the rank, %h its host
-        Job "-prepend-pattern PATTERN" => to.output.prefix = Some(Pattern::new(given.text()?));
-        /// Write standard output to files, whose names may have %r and %h too
-        Job "-outfile-pattern, -outfile FILE" => to.output.files[0] = Some(Pattern::new(given.text()?));
+        Job "--label, -l, -prepend-rank, --tag-output" => to.output.prefix = Some(Pattern::label());
+        /// Put this before each line: %r is the rank, %h its host, %p the number of that host, %g its process group (0,
+        /// or that of spawned processes), and %% a percent sign
+        Job "-prepend-pattern PATTERN" => to.output.prefix = Some(given.parsed(PATTERN)?);
+        /// Write standard output to files, whose names may have these letters too
+        Job "-outfile-pattern, -outfile FILE" => to.output.files[0] = Some(given.parsed(PATTERN)?);
         /// Write standard error to files, likewise
-        Job "-errfile-pattern, -errfile FILE" => to.output.files[1] = Some(Pattern::new(given.text()?));
+        Job "-errfile-pattern, -errfile FILE" => to.output.files[1] = Some(given.parsed(PATTERN)?);
         /// Show only the output of these ranks, as in 0,4-7 [default: all]
         Job "-output-from RANKS|all|none" => to.output.shown_ranks = ShownRanks::of(&given.text()?)?;
         /// Ranks that read standard input [default: 0; none with --on-failure restart]
@@ -352,6 +353,9 @@ groups! { |to, given|
         ));
     }
 }
+
+/// The words that a wrong pattern is told to be.
+const PATTERN: &str = "text with %r, %h, %p, %g or %%";
 
 /// All options and variables.
 pub(super) fn rows() -> impl Iterator<Item = &'static Row> {

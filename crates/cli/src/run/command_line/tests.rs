@@ -49,7 +49,7 @@ fn options_are_read_as_hydra_has_them() {
     assert_eq!(spec.first.environment, [("A".into(), "b".into())]);
     assert_eq!(spec.environment.variables, [("C".into(), "d".into())]);
     assert_eq!(spec.placement.ranks_per_host, Some(2));
-    assert_eq!(request.output.prefix.unwrap().fill(3, "h"), "[3] ");
+    assert_eq!(request.output.prefix, Some(Pattern::label()));
 }
 
 /// Programs behind colons, and the same from a file.
