@@ -1,4 +1,5 @@
-//! `ropewalk run` on a terminal: one line that says how far the job is, and nothing of it left on the screen.
+//! `ropewalk run` on a terminal: one line that says how far the job is, and nothing of it left on the
+//! screen; and ranks that have terminals of their own.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -73,4 +74,70 @@ fn nothing_is_shown_elsewhere() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8(stderr).unwrap(), "");
+}
+
+/// With -tty both streams of a rank are terminals that stay apart, and a rank that is killed has lost nothing that it
+/// printed, on this host and on others; with a pipe it loses what it had not flushed.
+#[test]
+fn ranks_have_terminals() {
+    let script = "import os, sys; print(os.isatty(1), os.isatty(2), os.isatty(0)); \
+        os.isatty(2) and os.write(2, b'%d columns\\n' % os.get_terminal_size(2).columns); os.kill(os.getpid(), 9)";
+    let run = |options: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args([
+            "60",
+            ROPEWALK,
+            "run",
+            "-launcher",
+            "fork",
+            "--on-failure",
+            "continue",
+        ]);
+        let Output { stdout, stderr, .. } = command
+            .args(options)
+            .args(["python3", "-c", script])
+            .env_remove("COLUMNS")
+            .env_remove("PYTHONUNBUFFERED")
+            .output()
+            .unwrap();
+        [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap())
+    };
+    for hosts in [&["-n", "2", "-tty"][..], &["-hosts", "a,b", "-n", "2", "-tty"]] {
+        let [stdout, stderr] = run(hosts);
+        assert_eq!(stdout, "True True False\n".repeat(2), "{hosts:?}: {stderr}");
+        assert_eq!(stderr.matches("80 columns\n").count(), 2, "{hosts:?}: {stderr}");
+    }
+    let [stdout, _] = run(&["-n", "1"]);
+    assert_eq!(stdout, "");
+}
+
+/// A rank with a terminal that writes much and ends at once loses nothing and gets nothing changed.
+#[test]
+fn terminals_change_nothing() {
+    let script = "for i in $(seq 20000); do printf 'line %d\\tend\\r\\n' $i; done";
+    let Output { stdout, .. } = Command::new("timeout")
+        .args(["60", ROPEWALK, "run", "-tty", "-n", "1", "sh", "-c", script])
+        .output()
+        .unwrap();
+    let expected: String = (1..=20_000)
+        .map(|number| format!("line {number}\tend\r\n"))
+        .collect();
+    assert!(String::from_utf8(stdout).unwrap() == expected);
+}
+
+/// Labels leave colours to a terminal, and take them out of what goes elsewhere; without labels nothing is taken out.
+#[test]
+fn labels_leave_colours_to_terminals() {
+    let script = "printf \"\\033[31mred\\033[0m\\n\"";
+    let written = on_terminal(&format!("-l -n 1 sh -c '{script}'"));
+    assert_eq!(written, "[0] \x1b[31mred\x1b[0m\r\n");
+    for (label, expected) in [(&["-l"][..], "[0] red\n"), (&[], "\x1b[31mred\x1b[0m\n")] {
+        let mut command = Command::new(ROPEWALK);
+        command
+            .arg("run")
+            .args(label)
+            .args(["-n", "1", "sh", "-c", script]);
+        let stdout = command.output().unwrap().stdout;
+        assert_eq!(String::from_utf8(stdout).unwrap(), expected);
+    }
 }

@@ -54,6 +54,10 @@ pub struct JobSpec {
     pub reactions: Reactions,
     /// Who reads the standard input of this process. The others read nothing.
     pub stdin: StdinSource,
+    /// Standard output and standard error of each rank are two pseudo-terminals of its own, and not pipes: programs
+    /// write each line at once, so that one that is killed loses none, and in colours. A host has as many terminals
+    /// as `/proc/sys/kernel/pty/max` says.
+    pub has_terminals: bool,
     /// Hand SIGINT, SIGTERM, SIGHUP and SIGQUIT on to the ranks, and end them if they stay for
     /// [`TimeLimits::grace`]; with SIGTERM a job with an advisor of checkpoints is asked to save first. A
     /// second such signal kills them at once, and ends this process if the launcher is still there a second
@@ -94,6 +98,7 @@ impl JobSpec {
             time_limits: TimeLimits::default(),
             reactions: Reactions::default(),
             stdin: StdinSource::Null,
+            has_terminals: false,
             forward_signals: false,
             injection: None,
             pmi: PmiOptions::default(),

@@ -93,6 +93,7 @@ pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError
             stall: spec.reactions.stall,
         },
         stdin: spec.stdin,
+        has_terminals: spec.has_terminals,
         binding: spec.placement.binding.clone(),
         pmi: PlannedPmi {
             protocol: spec.pmi.protocol,

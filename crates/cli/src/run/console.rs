@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     path::PathBuf,
 };
 
@@ -16,6 +16,8 @@ use crate::watcher::Watcher;
 /// Writes the lines of all ranks, each in one piece.
 pub(super) struct Console {
     prefix: Option<Pattern>,
+    /// Colours are taken out of standard output and standard error.
+    is_plain: [bool; 2],
     /// Where standard output and standard error go, if not to our own.
     patterns: [Option<Pattern>; 2],
     shown_ranks: ShownRanks,
@@ -44,6 +46,8 @@ impl Console {
         shown_ranks: ShownRanks,
     ) -> Self {
         Self {
+            is_plain: [io::stdout().is_terminal(), io::stderr().is_terminal()]
+                .map(|is_terminal| prefix.is_some() && !is_terminal),
             prefix,
             patterns,
             shown_ranks,
@@ -113,7 +117,10 @@ impl Console {
         if was_cut && !continues {
             self.buffer.extend_from_slice(CUT);
         }
-        self.buffer.extend_from_slice(line);
+        match self.is_plain[usize::from(!is_stdout)] {
+            true => extend_without_colours(&mut self.buffer, line),
+            false => self.buffer.extend_from_slice(line),
+        }
         if line.len() > OUTPUT_LINE_SIZE_MAX && !line.ends_with(b"\n") {
             self.cut.insert((rank, is_stdout));
         }
@@ -156,6 +163,29 @@ impl Console {
     }
 }
 
+/// Appends a line without its control sequences SGR (ECMA-48, 8.3.117), which set colours: `ESC [`, digits, colons and
+/// semicolons, `m`.
+fn extend_without_colours(buffer: &mut Vec<u8>, mut line: &[u8]) {
+    while let Some(start) = line.windows(2).position(|pair| pair == b"\x1b[") {
+        let (before, sequence) = line.split_at(start);
+        buffer.extend_from_slice(before);
+        let is_parameter = |byte: &u8| byte.is_ascii_digit() || b":;".contains(byte);
+        let parameters = sequence[2..]
+            .iter()
+            .take_while(|&byte| is_parameter(byte))
+            .count();
+        let length = match sequence.get(2 + parameters) {
+            Some(b'm') => parameters + 3,
+            _ => {
+                buffer.extend_from_slice(&sequence[..2]);
+                2
+            }
+        };
+        line = &sequence[length..];
+    }
+    buffer.extend_from_slice(line);
+}
+
 impl Watcher for Console {
     fn handle(&mut self, event: &JobEvent, launcher: &Launcher) -> anyhow::Result<()> {
         match event {
@@ -179,6 +209,21 @@ pub(super) const SIGPIPE: i32 = 13;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Colours go, other sequences, ends of sequences and bytes that only look so stay.
+    #[test]
+    fn colours_are_taken_out() {
+        for (line, plain) in [
+            (&b"a\x1b[1;31mb\x1b[0m\x1b[mc\n"[..], &b"abc\n"[..]),
+            (b"\x1b[38:5:1mx\x1b[K\x1b[3", b"x\x1b[K\x1b[3"),
+            (b"\x1b[\x1b[1m\x1b", b"\x1b[\x1b"),
+            (b"\xff[1m", b"\xff[1m"),
+        ] {
+            let mut buffer = Vec::new();
+            extend_without_colours(&mut buffer, line);
+            assert_eq!(buffer, plain, "{line:?}");
+        }
+    }
 
     /// A line that is too long comes in pieces; both ends of a cut are marked if another rank's line is
     /// between them, and neither if none is.

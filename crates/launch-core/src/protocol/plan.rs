@@ -38,6 +38,8 @@ pub struct Plan {
     pub reactions: PlannedReactions,
     /// The readers of the launcher's standard input.
     pub stdin: StdinSource,
+    /// Ranks write to pseudo-terminals, and not to pipes.
+    pub has_terminals: bool,
     /// The processors that ranks are bound to.
     pub binding: Binding,
     /// The process management interface of the ranks.

@@ -211,8 +211,11 @@ groups! { |to, given|
     }
     "Output and input" {
         /// Put the rank before each line; lines beyond 2 MiB come in pieces, whose cuts are marked with [...] if lines
-        /// of other ranks are between them
+        /// of other ranks are between them. Colours are taken out unless a terminal shows them
         Job "--label, -l, -prepend-rank, --tag-output" => to.output.prefix = Some(Pattern::label());
+        /// Give each rank two terminals for standard output and standard error: programs write each line at once, so
+        /// that one that is killed loses none, and in colours
+        Job "--tty" => to.spec.has_terminals = true;
         /// Put this before each line: %r is the rank, %h its host, %p the number of that host, %g its process group (0,
         /// or that of spawned processes), and %% a percent sign
         Job "-prepend-pattern PATTERN" => to.output.prefix = Some(given.parsed(PATTERN)?);

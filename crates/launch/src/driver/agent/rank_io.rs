@@ -10,6 +10,8 @@ use rustix::{
     io::{Errno, read},
     net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
     process::Pid,
+    pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt},
+    termios::{OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize},
 };
 
 use super::poller::Channel;
@@ -50,7 +52,7 @@ struct Unsent {
     messages: VecDeque<FromAgent>,
 }
 
-/// A pipe that a rank writes to.
+/// A pipe or a pseudo-terminal that a rank writes to.
 pub(super) struct Output {
     pub(super) pipe: OwnedFd,
     pub(super) lines: WholeLines,
@@ -250,7 +252,30 @@ pub(super) fn pipe_for_reading() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer))
 }
 
-/// The same for the end to write: (the end to read, the end to write).
+/// The same with a pseudo-terminal, which changes nothing of what is written: (the end to read, the end to write). It
+/// is nobody's controlling terminal. The end to read gets EIO once the other is closed and all is read.
+pub(super) fn terminal_for_reading() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let reader = openpt(flags)?;
+    unlockpt(&reader)?;
+    let writer = ioctl_tiocgptpeer(&reader, flags)?;
+    let mut modes = tcgetattr(&writer)?;
+    modes.make_raw();
+    tcsetattr(&writer, OptionalActions::Now, &modes)?;
+    tcsetwinsize(&writer, WINDOW)?;
+    rustix::io::ioctl_fionbio(&reader, true)?;
+    Ok((reader, writer))
+}
+
+/// The size of a terminal for which nothing else is said. Programs divide by it.
+const WINDOW: Winsize = Winsize {
+    ws_row: 24,
+    ws_col: 80,
+    ws_xpixel: 0,
+    ws_ypixel: 0,
+};
+
+/// A pipe whose end to write never waits: (the end to read, the end to write).
 pub(super) fn pipe_for_writing() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&writer, true)?;

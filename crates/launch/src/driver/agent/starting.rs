@@ -24,7 +24,7 @@ use super::{
     groups::{Groups, OwnGroup},
     pmix::PmixServer,
     programs::{start_error, variable},
-    rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing},
+    rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing, terminal_for_reading},
     rank_table::RankTable,
     topology,
 };
@@ -120,8 +120,8 @@ impl StartKit {
         };
         let (pmi, rank_pmi) = UnixStream::pair().map_err(no_descriptors)?;
         let (link, rank_link) = AgentLink::pair().map_err(no_descriptors)?;
-        let (stdout, rank_stdout) = pipe_for_reading().map_err(no_descriptors)?;
-        let (stderr, rank_stderr) = pipe_for_reading().map_err(no_descriptors)?;
+        let (stdout, rank_stdout) = self.output()?;
+        let (stderr, rank_stderr) = self.output()?;
         let (rank_stdin, stdin) = if new.has_input {
             let (reader, writer) = pipe_for_writing().map_err(no_descriptors)?;
             (reader, Some(writer))
@@ -185,6 +185,14 @@ impl StartKit {
             outputs: [output(stdout), output(stderr)],
         };
         Ok((io, stdin))
+    }
+
+    /// A pipe or a pseudo-terminal that a rank writes to: (the end to read, the end to write).
+    fn output(&self) -> Result<(OwnedFd, OwnedFd), StartError> {
+        match self.plan.has_terminals {
+            true => terminal_for_reading().map_err(|error| system_error("cannot make its terminals", &error)),
+            false => pipe_for_reading().map_err(no_descriptors),
+        }
     }
 
     /// The variables of one rank only.
