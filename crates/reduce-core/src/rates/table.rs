@@ -44,8 +44,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// A sender to so many that shows to none of them that it can send fast may be slow itself. With two they may be two
-    /// slow sites that follow each other in a chain.
+    /// A sender to so many that shows to none of them that it can send fast may be slow itself. With two they may be
+    /// two slow sites that follow each other in a chain.
     const RECEIVERS: u32 = 3;
 
     fn is_proven(&self, slow: f64) -> bool {
