@@ -111,10 +111,8 @@ pub(super) fn plans(extent: Extent) -> anyhow::Result<Made> {
         write!(text, "| {loaded} |")?;
         text += &with_and_without_reports(draws, |draw| drawn(point, draw))?;
     }
-    write!(
-        text,
-        "\nHosts that receive at a tenth of the rate all the time, which nobody knew:\n\n| slow hosts, length | {columns}"
-    )?;
+    text += "\nHosts that receive at a tenth of the rate all the time, which nobody knew:\n\n";
+    write!(text, "| slow hosts, length | {columns}")?;
     for bytes in [8 << 20, 32 << 20, 128 << 20] {
         for slow in [1, 4] {
             write!(text, "| {slow}, {} |", length(bytes as f64))?;
