@@ -36,6 +36,9 @@ impl Verdict {
 /// All that a site sends.
 #[derive(Debug, Default)]
 struct Sender {
+    /// When it told of a rate last.
+    last: Duration,
+    /// Those that it sends to now.
     receivers: u32,
     /// Those that it is slow to, and that do not receive enough from all together.
     slow_receivers: u32,
@@ -147,6 +150,10 @@ impl RateTable {
                 let sender = &senders[&from];
                 sender.is_proven(slow) || (is_accused && sender.slow_receivers == 1)
             };
+            let is_slow_itself = |from: Site| {
+                let sender = &senders[&from];
+                sender.slow_receivers > 1 && !sender.is_proven(slow)
+            };
             let trusted = of_others(to, rates).filter(|&(from, rate, at)| {
                 // A bound that does not come soon is of a site that sends there no more.
                 let may_say = rate.most.is_finite() || at + Self::SOON > now;
@@ -155,8 +162,11 @@ impl RateTable {
             let rate = trusted.map(|(_, rate, _)| rate.most).fold(0.0, f64::max);
             // What is on its way alone may pass at once, however slow the link is: that shows nothing.
             let shown = if is_told { receives } else { rate };
-            let mut others = of_others(to, rates).peekable();
-            let is_by_senders = others.peek().is_some() && !others.any(|(from, ..)| is_believed(from));
+            let mut slow_to_it = of_others(to, rates)
+                .filter(|(_, rate, _)| rate.most < slow)
+                .peekable();
+            let is_by_senders =
+                slow_to_it.peek().is_some() && slow_to_it.all(|(from, ..)| is_slow_itself(from));
             let verdict = self.verdicts.get(&to);
             if is_by_senders || verdict.is_some_and(|verdict| shown >= verdict.limit) {
                 self.verdicts.remove(&to);
@@ -189,11 +199,16 @@ impl RateTable {
     /// All that send, where a rate below this is slow.
     fn senders(&self, slow: f64) -> BTreeMap<Site, Sender> {
         let mut senders = BTreeMap::<Site, Sender>::new();
+        let told = self.rates.iter().flat_map(|(to, rates)| of_others(*to, rates));
+        for (from, _, at) in told {
+            let sender = senders.entry(from).or_default();
+            sender.last = sender.last.max(at);
+        }
         for (&to, rates) in &self.rates {
             let received = received_by(to, rates);
-            for (from, rate, _) in of_others(to, rates) {
+            for (from, rate, at) in of_others(to, rates) {
                 let sender = senders.entry(from).or_default();
-                sender.receivers += 1;
+                sender.receivers += u32::from(at + Self::SOON > sender.last);
                 sender.slow_receivers += u32::from(rate.most.max(received) < slow);
                 sender.least = sender.least.max(rate.least);
             }

@@ -227,3 +227,28 @@ fn two_that_have_shown_nothing_are_believed() {
     let slow_sender = [(4, 7, 4.0, 5.0), (4, 8, 4.0, 5.0), (5, 7, 0.0, 6.0)];
     assert_eq!(slow_with(&slow_sender), [0; 0]);
 }
+
+/// A sender that was believed is so while it sends to new ones of which nothing is known yet, until it turns out to be
+/// slow to several. Receivers of a plan before say nothing of it.
+#[test]
+fn new_receivers_make_no_sender_slow() {
+    let mut table = RateTable::default();
+    let usual = [6, 13, 14, 15].map(|to| (1, to, 50.0, 60.0));
+    let received = [(7, 7, 5.0, INFINITE)];
+    let unknown = [10, 11, 12].map(|to| (4, to, 0.0, INFINITE));
+    let slow = [(4, 7, 4.0, 5.0)];
+    let late = SECOND * 3 / 2;
+    assert_eq!(
+        told(&mut table, SECOND, &[&usual[..], &received, &slow].concat()),
+        [7]
+    );
+    assert_eq!(told(&mut table, SECOND, &unknown), [7]);
+    let slow_to_all = [10, 11].map(|to| (4, to, 4.0, 5.0));
+    assert_eq!(told(&mut table, SECOND, &slow_to_all), [0; 0]);
+
+    let mut table = RateTable::default();
+    let before = [&usual[..], &unknown].concat();
+    assert_eq!(told(&mut table, SECOND, &before), [0; 0]);
+    let again = [&usual[..], &received, &slow].concat();
+    assert_eq!(told(&mut table, late, &again), [7]);
+}
