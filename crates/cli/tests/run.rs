@@ -133,40 +133,6 @@ fn output_without_line_end_is_kept() {
     );
 }
 
-/// Rank 0 reads all of standard input, however slowly; the others read nothing.
-#[test]
-fn input_goes_to_rank_0_whole() {
-    let input: String = (1..=100_000).map(|number| format!("{number}\n")).collect();
-    let count = |arguments: &[&str]| {
-        let job = assert_cmd::Command::new(ROPEWALK)
-            .arg("run")
-            .args(arguments)
-            .write_stdin(input.as_str())
-            .timeout(PATIENCE)
-            .assert()
-            .code(0);
-        stdout(&job)
-    };
-    let text = count(&["-n", "4", "-l", "wc", "-l"]);
-    let mut lines: Vec<_> = text.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["[0] 100000", "[1] 0", "[2] 0", "[3] 0"]);
-    assert_eq!(count(&["sh", "-c", "sleep 0.5; wc -l"]), "100000\n");
-}
-
-/// A rank that never reads its input keeps nothing from ending, endless as the input may be.
-#[test]
-fn a_rank_need_not_read_its_input() {
-    let mut endless = Command::new("yes").stdout(Stdio::piped()).spawn().unwrap();
-    let mut job = Command::new(ROPEWALK)
-        .args(["run", "-n", "2", "sleep", "0.5"])
-        .stdin(endless.stdout.take().unwrap())
-        .spawn()
-        .unwrap();
-    assert!(wait(&mut job).success());
-    wait(&mut endless);
-}
-
 /// A reader that goes away ends the job, as in any pipeline.
 #[test]
 fn a_closed_output_ends_the_job() {

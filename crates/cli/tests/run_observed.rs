@@ -47,17 +47,30 @@ fn metrics_tell_of_a_running_job() {
     let begin = Instant::now();
     // Only rank 0 reads; for the others the input ends at once.
     let wanted = [
-        "ropewalk_job_output_lines_total{stream=\"stdout\"} 3",
-        "ropewalk_job_ranks_started_total 3.0",
-        "ropewalk_job_ranks_running 1.0",
-        "ropewalk_job_ranks_ended_total{how=\"ok\"} 2",
+        ("output_lines_total", "stream=\"stdout\"", "3"),
+        ("ranks_started_total", "", "3.0"),
+        ("ranks", "state=\"running\"", "1"),
+        ("ranks", "state=\"ended\"", "2"),
+        ("ranks", "state=\"failed\"", "0"),
+        ("ranks_ended_total", "how=\"ok\"", "2"),
+        ("restarts_total", "", "0.0"),
+        ("respawns_total", "", "0.0"),
     ];
     let mut text = String::new();
-    while !wanted.iter().all(|line| text.lines().any(|found| found == *line)) {
+    let is_there = |text: &str, (name, label, value): (&str, &str, &str)| {
+        text.lines().any(|line| {
+            let name = format!("ropewalk_job_{name}{{job_id=\"");
+            line.starts_with(&name) && line.contains(label) && line.ends_with(&format!(" {value}"))
+        })
+    };
+    while !wanted.iter().all(|&line| is_there(&text, line)) {
         assert!(begin.elapsed() < PATIENCE, "{text}");
         std::thread::sleep(Duration::from_millis(20));
         text = get(address);
     }
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let hosts = text.matches(&format!("host=\"{}\"", name.trim())).count();
+    assert_eq!(hosts, 4, "a state for the host each: {text}");
     job.stdin.take().unwrap().write_all(b"end\n").unwrap();
     job.wait().unwrap();
     assert!(TcpStream::connect(address).is_err(), "it is served after the end");

@@ -4,9 +4,13 @@
 
 mod rig;
 
-use std::{fs, process::Output};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::Output,
+};
 
-use rig::text;
+use rig::{PATIENCE, text};
 
 fn run(words: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = rig::run(words);
@@ -32,30 +36,57 @@ fn output_goes_to_files() {
     }
 }
 
-/// With `--log json` every line on standard error but the verdict's is an object that names an event.
+/// With `--log json` every line on standard error but the verdict's is an object that names an event, its time, and the
+/// job, which is the same in all of them. The end of a rank has its process and its exit code, or the signal.
 #[test]
 fn events_are_told_as_json() {
     let output = run(
-        &["--log", "json", "-n", "2", "sh", "-c", "exit $((3 * RANK))"],
+        &[
+            "--log",
+            "json",
+            "-disable-auto-cleanup",
+            "-n",
+            "3",
+            "sh",
+            "-c",
+            "[ $RANK = 2 ] && kill -9 $$; exit $((3 * RANK))",
+        ],
         &[],
     );
-    assert_eq!(output.status.code(), Some(3));
+    assert!(!output.status.success());
     let mut events = Vec::new();
+    let (mut jobs, mut times, mut pids) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
     let stderr = text(&output.stderr);
     for line in stderr.lines().filter(|line| !line.starts_with("ropewalk: ")) {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         let event = object["event"].as_str().unwrap().to_owned();
-        if event == "departed" && object["rank"] == 1 {
-            assert_eq!(object["cause"], "exited with code 3");
+        assert_eq!(object["version"], 1, "{line}");
+        jobs.insert(object["job"].as_str().unwrap().to_owned());
+        let time = object["time"].as_str().unwrap();
+        assert!(time.len() == 24 && time.ends_with('Z'), "{line}");
+        times.push(humantime::parse_rfc3339(time).unwrap());
+        if event == "started" {
+            pids.insert(object["rank"].as_u64().unwrap(), object["pid"].as_u64());
+        }
+        if event == "departed" {
+            let rank = object["rank"].as_u64().unwrap();
+            let (exit_code, signal) = [(Some(0), None), (Some(3), None), (None, Some(9))][rank as usize];
+            assert_eq!(object["exit_code"].as_u64(), exit_code, "{line}");
+            assert_eq!(object["signal"].as_u64(), signal, "{line}");
+            assert_eq!(object["pid"].as_u64(), pids[&rank], "{line}");
+            assert!(!object["host"].as_str().unwrap().is_empty(), "{line}");
         }
         if event == "finished" {
-            assert_eq!(object["exit_code"], 3);
+            assert_eq!(object["exit_code"].as_i64(), output.status.code().map(i64::from));
         }
         events.push(event);
     }
     assert_eq!(events.first().map(String::as_str), Some("host_ready"), "{stderr}");
     assert_eq!(events.last().map(String::as_str), Some("finished"), "{stderr}");
-    for (event, count) in [("started", 2), ("departed", 2)] {
+    assert!(jobs.len() == 1 && jobs.first().unwrap().len() == 32, "{jobs:?}");
+    let passed = times[0].elapsed().unwrap();
+    assert!(times.is_sorted() && passed < PATIENCE, "{times:?}");
+    for (event, count) in [("started", 3), ("departed", 3)] {
         assert_eq!(
             events.iter().filter(|one| *one == event).count(),
             count,

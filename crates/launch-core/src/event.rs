@@ -36,6 +36,8 @@ pub enum JobEvent {
         departure: Departure,
         /// The name of its host.
         host: String,
+        /// Its process on its host; `None` if it had none.
+        pid: Option<u32>,
         /// When, in nanoseconds of the host's `CLOCK_MONOTONIC`; 0 if its agent was lost.
         #[serde(skip)]
         at_ns: u64,

@@ -1,6 +1,7 @@
 //! The messages between the nodes of a job's tree: [`Up`] towards the launcher, [`Down`] away from it, in batches,
 //! as postcard in the messages of a fabric.
 
+mod octets;
 mod plan;
 
 use ropewalk_membership::{Cause, Departure};
@@ -16,7 +17,7 @@ pub use plan::{Plan, PlannedEnvironment, PlannedPmi, PlannedReactions, Start};
 /// The largest bootstrap, in bytes: environment and hosts of the largest job fit.
 pub const BOOTSTRAP_SIZE_MAX: usize = 16 << 20;
 /// How many bytes of input may be under way to the ranks.
-pub const STDIN_WINDOW: usize = 256 << 10;
+pub const STDIN_WINDOW: usize = 1 << 20;
 /// How many bytes of output may be under way over one link of the tree, or wait in one agent for their own ranks.
 pub const OUTPUT_WINDOW: usize = 4 << 20;
 /// The tags of the messages between nodes.
@@ -155,7 +156,7 @@ pub enum Order {
         result: Result<pmi::Spawned, pmi::SpawnRefused>,
     },
     /// The ranks that have input read this next.
-    Stdin(Vec<u8>),
+    Stdin(#[serde(with = "octets")] Vec<u8>),
     /// They have read all.
     StdinEnd,
     /// The launcher is about to be stopped by its user: do not wait for a sign of life of it until it goes on.
@@ -378,6 +379,7 @@ pub enum Report {
         /// The stream that it wrote to.
         stream: OutputStream,
         /// The lines, with their ends.
+        #[serde(with = "octets")]
         lines: Vec<u8>,
     },
     /// A rank put something else under a key of PMI; the last value counts.

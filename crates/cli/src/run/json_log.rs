@@ -2,23 +2,52 @@
 
 use std::{
     io::{self, Write},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
+use humantime::format_rfc3339_millis;
 use ropewalk_launch::{JobEvent, Launcher};
+use ropewalk_names::JobId;
 use serde_json::Value;
 
 use super::{progress, saving::Saving};
 use crate::watcher::Watcher;
 
 /// Writes events as JSON, but neither output nor traces.
-#[derive(Debug)]
-pub(super) struct JsonLog;
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JsonLog {
+    /// The job that the events are about: its identity in the first attempt.
+    job: JobId,
+}
+
+impl JsonLog {
+    /// The version of the events. It grows when a key is removed or gets another meaning.
+    const VERSION: u32 = 1;
+
+    pub(super) fn new(job: JobId) -> Self {
+        Self { job }
+    }
+
+    /// Writes an event, if that is possible: the job does not depend on it.
+    pub(super) fn write(self, event: Value) {
+        let line = self.stamp(event, SystemTime::now());
+        progress::erase();
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+
+    /// Adds the keys that every event has.
+    fn stamp(self, mut event: Value, time: SystemTime) -> Value {
+        event["job"] = self.job.to_string().into();
+        event["time"] = format_rfc3339_millis(time).to_string().into();
+        event["version"] = Self::VERSION.into();
+        event
+    }
+}
 
 impl Watcher for JsonLog {
     fn handle(&mut self, event: &JobEvent, _launcher: &Launcher) -> anyhow::Result<()> {
         if !matches!(event, JobEvent::Output { .. } | JobEvent::Trace { .. }) {
-            log(&serde_json::to_value(event)?);
+            self.write(serde_json::to_value(event)?);
         }
         Ok(())
     }
@@ -29,15 +58,9 @@ impl Watcher for JsonLog {
                 Some(_) => "saves_fail",
                 None => "saves_work",
             };
-            log(&saving.to_json(event, now));
+            self.write(saving.to_json(event, now));
         }
     }
-}
-
-/// Writes a line, if that is possible: the job does not depend on it.
-pub(super) fn log(object: &Value) {
-    progress::erase();
-    let _ = writeln!(io::stderr(), "{object}");
 }
 
 #[cfg(test)]
@@ -60,6 +83,36 @@ mod tests {
         for (event, expected) in examples() {
             assert_eq!(serde_json::to_value(event).unwrap().to_string(), expected);
         }
+    }
+
+    /// The page of the book names the keys that every event has, and the version.
+    #[test]
+    fn the_page_names_the_keys_of_all_events() {
+        let log = JsonLog::new(JobId([0xab; 16]));
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_709_210_096_007);
+        let event = serde_json::to_value(JobEvent::Started {
+            rank: Rank(3),
+            pid: 7,
+        })
+        .unwrap();
+        let stamped = log.stamp(event, time);
+        let expected = format!(
+            r#"{{"event":"started","job":"{}","pid":7,"rank":3,"time":"2024-02-29T12:34:56.007Z","version":1}}"#,
+            "ab".repeat(16)
+        );
+        assert_eq!(stamped.to_string(), expected);
+        let mut written: BTreeMap<_, _> = stamped
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(key, value)| (key.clone(), type_of(value).to_owned()))
+            .collect();
+        written.retain(|key, _| !["pid", "rank"].contains(&key.as_str()));
+        let (common, _) = text_of_page();
+        let rows = rows(&common).into_iter();
+        let told: BTreeMap<_, _> = rows.map(|cells| (cells[1].clone(), cells[2].clone())).collect();
+        assert_eq!(told, written);
+        assert!(common.contains(&format!("the version of the events: {}", JsonLog::VERSION)));
     }
 
     /// The page of the book names every kind of event, and every key with its type, as examples of all of them have
@@ -136,28 +189,41 @@ mod tests {
 
     /// Kinds of events, their keys and the types of those, as the page of the book names them.
     fn page() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
-        let text = fs::read_to_string(repository().join("docs/book/src/reference/events.md")).unwrap();
         let mut page: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
         let mut kind = String::new();
-        for row in text
-            .lines()
-            .filter(|line| line.starts_with("| `") || line.starts_with("| | `"))
-        {
-            let cells: Vec<_> = row
-                .split('|')
-                .map(|cell| cell.trim().trim_matches('`').to_owned())
-                .collect();
+        let (_, kinds) = text_of_page();
+        for cells in rows(&kinds) {
             if cells[1].is_empty() {
                 let keys = page.get_mut(&kind).unwrap();
                 let types = cells[3].split(" or ").map(str::to_owned).collect();
                 let other = keys.insert(cells[2].clone(), types);
-                assert_eq!(other, None, "{row}");
+                assert_eq!(other, None, "{cells:?}");
             } else {
                 kind.clone_from(&cells[1]);
-                assert_eq!(page.insert(kind.clone(), BTreeMap::new()), None, "{row}");
+                assert_eq!(page.insert(kind.clone(), BTreeMap::new()), None, "{cells:?}");
             }
         }
         page
+    }
+
+    /// The page of the book: the keys of all events, and those of each kind.
+    fn text_of_page() -> (String, String) {
+        let text = fs::read_to_string(repository().join("docs/book/src/reference/events.md")).unwrap();
+        let (common, kinds) = text.split_once("| event | key |").unwrap();
+        (common.to_owned(), kinds.to_owned())
+    }
+
+    /// The cells of each row of a table, from the second.
+    fn rows(text: &str) -> Vec<Vec<String>> {
+        let rows = text
+            .lines()
+            .filter(|line| line.starts_with("| `") || line.starts_with("| | `"));
+        let cells = |row: &str| {
+            row.split('|')
+                .map(|cell| cell.trim().trim_matches('`').to_owned())
+                .collect()
+        };
+        rows.map(cells).collect()
     }
 
     fn repository() -> PathBuf {
@@ -220,11 +286,27 @@ mod tests {
                 JobEvent::Departed {
                     departure,
                     host: host.clone(),
+                    pid: Some(7),
                     at_ns: 5,
                 },
                 format!(
-                    r#"{{"cause":"{}","event":"departed","host":"node","rank":3}}"#,
-                    departure.cause
+                    r#"{{"cause":"{}","event":"departed","exit_code":null,{}"rank":3,"signal":9}}"#,
+                    departure.cause, r#""host":"node","pid":7,"#
+                ),
+            ),
+            (
+                JobEvent::Departed {
+                    departure: Departure {
+                        cause: Cause::Exited(4),
+                        ..departure
+                    },
+                    host: host.clone(),
+                    pid: None,
+                    at_ns: 0,
+                },
+                format!(
+                    r#"{{"cause":"exited with code 4","event":"departed","exit_code":4,{}"rank":3,"signal":null}}"#,
+                    r#""host":"node","pid":null,"#
                 ),
             ),
             (

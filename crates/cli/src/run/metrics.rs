@@ -11,9 +11,11 @@ use prometheus_client::{
 
 use super::{record::Record, reductions::HostCounters};
 
-/// A job's record as OpenMetrics text; the names begin with `ropewalk_job`.
+/// A job's record as OpenMetrics text; the names begin with `ropewalk_job`, and the label `job_id` has the identity of
+/// the job. Prometheus has a label `job` of its own.
 pub(super) fn to_openmetrics(record: &Record, now: Duration) -> String {
-    let mut registry = Registry::with_prefix("ropewalk_job");
+    let job = record.job.map(|job| ("job_id".into(), job.to_string().into()));
+    let mut registry = Registry::with_prefix_and_labels("ropewalk_job", job.into_iter());
     let record = record.clone();
     registry.register_collector(Box::new(Snapshot { record, now }));
     let mut text = String::new();
@@ -30,19 +32,10 @@ struct Snapshot {
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Self { record, now } = self;
-        let (running, stopped) = record.running();
-        for (name, help, value) in [
-            ("ranks_running", "Processes of ranks that run", running as f64),
-            (
-                "ranks_stopped",
-                "Processes of ranks that a signal has stopped",
-                stopped as f64,
-            ),
-            ("elapsed_seconds", "Time since the start", now.as_secs_f64()),
-        ] {
-            let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            encoder.encode_gauge(&value)?;
-        }
+        encode_states(&mut encoder, record)?;
+        let (name, help) = ("elapsed_seconds", "Time since the start");
+        let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        gauge.encode_gauge(&now.as_secs_f64())?;
         let fences = &record.fences;
         for (name, help, value) in [
             (
@@ -54,6 +47,11 @@ impl Collector for Snapshot {
                 "restarts",
                 "How often the whole job was started again",
                 record.restarts.len() as f64,
+            ),
+            (
+                "respawns",
+                "How often a failed rank was to get another process",
+                record.respawns as f64,
             ),
             ("fences", "Fences that are over", fences.count as f64),
             (
@@ -82,6 +80,12 @@ impl Collector for Snapshot {
             let help = "Time since the last save, if saves fail since then";
             let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             gauge.encode_gauge(&unprotected)?;
+            let name = "checkpoint_age_seconds";
+            let help = "Time since the last save, once there is one";
+            let mut gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            if let Some(saved_at) = saving.saved_at {
+                gauge.encode_gauge(&now.saturating_sub(saved_at).as_secs_f64())?;
+            }
             for (name, help, count) in [
                 ("saves", "Saves that were made", saving.saves),
                 ("saves_failed", "Saves that failed", saving.failed),
@@ -219,6 +223,16 @@ fn encode_rates<'a>(
     Ok(())
 }
 
+fn encode_states(encoder: &mut DescriptorEncoder<'_>, record: &Record) -> fmt::Result {
+    let help = "Ranks by the state of their last process";
+    let mut encoder = encoder.encode_descriptor("ranks", help, None, MetricType::Gauge)?;
+    for ((host, state), count) in record.states() {
+        let labels = [("host", host), ("state", state)];
+        encoder.encode_family(&labels)?.encode_gauge(&count)?;
+    }
+    Ok(())
+}
+
 fn encode_family(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -238,7 +252,7 @@ fn encode_family(
 #[cfg(test)]
 mod tests {
     use ropewalk_launch::{JobEvent, OutputStream};
-    use ropewalk_names::{Rank, ReductionCounters, SchedulerLoad, TraceEvent};
+    use ropewalk_names::{JobId, Rank, ReductionCounters, SchedulerLoad, TraceEvent};
 
     use super::{super::saving::Saving, *};
 
@@ -246,6 +260,7 @@ mod tests {
     #[test]
     fn the_text_tells_the_record() {
         let mut record = Record::default();
+        record.job = Some(JobId([0x2a; 16]));
         let rank = Rank(0);
         record.handle(Duration::ZERO, &JobEvent::Started { rank, pid: 1 }, "node");
         let line = b"hello\n".to_vec();
@@ -254,6 +269,7 @@ mod tests {
         record.saving = Some(Saving {
             saves: 2,
             failed: 3,
+            saved_at: Some(Duration::from_millis(500)),
             unprotected_since: Some(Duration::from_millis(1_000)),
         });
         let text = to_openmetrics(&record, Duration::from_millis(2_500));
@@ -274,21 +290,26 @@ mod tests {
         let event = TraceEvent::Counters(counters);
         record.handle(Duration::ZERO, &JobEvent::Trace { rank, event }, "");
         let text = to_openmetrics(&record, Duration::from_millis(2_500));
-        for line in [
-            "ropewalk_job_reduction_chunks_total 4.0",
-            "ropewalk_job_reduction_wait_seconds_total 0.25",
-            "ropewalk_job_reduction_send_rate_bytes{host=\"node\"} 1000.0",
-            "ropewalk_job_scheduler_messages_total{direction=\"sent\"} 7",
-            "ropewalk_job_ranks_running 1.0",
-            "ropewalk_job_elapsed_seconds 2.5",
-            "ropewalk_job_ranks_started_total 1.0",
-            "ropewalk_job_ranks_ended_total{how=\"signal\"} 0",
-            "ropewalk_job_output_bytes_total{stream=\"stderr\"} 6",
-            "ropewalk_job_saves_total 2.0",
-            "ropewalk_job_saves_failed_total 3.0",
-            "ropewalk_job_unprotected_seconds 1.5",
-            "# EOF",
+        assert!(text.ends_with("\n# EOF\n"), "{text}");
+        let job = format!("job_id=\"{}\"", "2a".repeat(16));
+        for (name, labels, value) in [
+            ("ranks", ",host=\"node\",state=\"running\"", "1"),
+            ("ranks", ",host=\"node\",state=\"failed\"", "0"),
+            ("elapsed_seconds", "", "2.5"),
+            ("ranks_started_total", "", "1.0"),
+            ("respawns_total", "", "0.0"),
+            ("ranks_ended_total", ",how=\"signal\"", "0"),
+            ("output_bytes_total", ",stream=\"stderr\"", "6"),
+            ("saves_total", "", "2.0"),
+            ("saves_failed_total", "", "3.0"),
+            ("unprotected_seconds", "", "1.5"),
+            ("reduction_chunks_total", "", "4.0"),
+            ("reduction_wait_seconds_total", "", "0.25"),
+            ("reduction_send_rate_bytes", ",host=\"node\"", "1000.0"),
+            ("scheduler_messages_total", ",direction=\"sent\"", "7"),
+            ("checkpoint_age_seconds", "", "2.0"),
         ] {
+            let line = format!("ropewalk_job_{name}{{{job}{labels}}} {value}");
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
     }

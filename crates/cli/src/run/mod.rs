@@ -208,7 +208,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     }
     let mut watchers = Watchers {
         progress,
-        log: log_json.then_some(JsonLog),
+        log: log_json.then(|| JsonLog::new(launcher.job())),
         observer,
         loading: case.is_some().then(Loading::default),
         narrator: Narrator::new(verbose, print_exit_codes),
@@ -252,7 +252,13 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     }
     let mut section = String::new();
     if let Some((bookkeeper, options)) = bookkeeper.zip(checkpoints.as_ref()) {
-        match sum_up(&bookkeeper, options, began.elapsed(), &outcome.verdict, log_json) {
+        match sum_up(
+            &bookkeeper,
+            options,
+            began.elapsed(),
+            &outcome.verdict,
+            watchers.log,
+        ) {
             Ok(drawn) => section = drawn,
             Err(error) => say(&format!("{error:#}")),
         }
@@ -336,11 +342,11 @@ fn sum_up(
     options: &CheckpointOptions,
     total: Duration,
     verdict: &Verdict,
-    log_json: bool,
+    log: Option<JsonLog>,
 ) -> anyhow::Result<String> {
     let summary = bookkeeper.finish(options, total, verdict)?;
-    if log_json {
-        json_log::log(&summary.to_json());
+    if let Some(log) = log {
+        log.write(summary.to_json());
     }
     progress::erase();
     let _ = writeln!(io::stderr(), "{}", summary.table());

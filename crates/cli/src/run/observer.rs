@@ -95,6 +95,7 @@ impl Watcher for Observer {
                 _ => "",
             };
             let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            record.job.get_or_insert_with(|| launcher.job());
             record.handle(self.started.elapsed(), event, host);
         }
         Ok(())

@@ -235,6 +235,7 @@ mod tests {
         counts.saving = Some(Saving {
             saves: 2,
             failed: 7,
+            saved_at: None,
             unprotected_since: Some(Duration::from_secs(60)),
         });
         assert_eq!(

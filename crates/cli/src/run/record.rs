@@ -4,13 +4,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ropewalk_launch::{JobEvent, JobOutcome, OutputStream, Verdict, restart::Attempt};
 use ropewalk_membership::Cause;
-use ropewalk_names::{Rank, TraceEvent};
+use ropewalk_names::{JobId, Rank, TraceEvent};
 
 use super::{reductions::Reductions, saving::Saving};
 
 /// The events of a job and their times, in bounded memory. Times are since the start of the launcher.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
+    /// The identity of the job in its first attempt, from the first event on.
+    pub(super) job: Option<JobId>,
     /// Every process, in the order of their starts.
     pub(super) lives: Vec<Life>,
     /// The process of each rank that runs.
@@ -20,6 +22,8 @@ pub(super) struct Record {
     /// The first of what was odd.
     pub(super) notices: Vec<(Duration, Rank, String)>,
     pub(super) notice_count: u64,
+    /// How often a rank has failed and was to get another process.
+    pub(super) respawns: u64,
     /// When the whole job was started again, and the attempt that failed before.
     pub(super) restarts: Vec<(Duration, Attempt)>,
     pub(super) outcome: Option<(Duration, JobOutcome)>,
@@ -119,6 +123,7 @@ impl Record {
                     life.output_bytes += line.len() as u64;
                 }
             }
+            JobEvent::Respawning { .. } => self.respawns += 1,
             JobEvent::Restarting { failed, pause } => {
                 // What did not tell of its end is gone with its agents.
                 while let Some((rank, _)) = self.running.pop_first() {
@@ -159,13 +164,41 @@ impl Record {
         }
     }
 
-    /// How many processes run, and how many of those are stopped by a signal.
-    pub(super) fn running(&self) -> (usize, usize) {
-        let stopped = self.running.values().filter(|&&life| {
-            let last = self.lives[life].stops.last();
-            last.is_some_and(|(_, end)| end.is_none())
-        });
-        (self.running.len(), stopped.count())
+    /// How many ranks of the latest attempt are in each state on each host: by the last process of each rank.
+    pub(super) fn states(&self) -> BTreeMap<(&str, &'static str), u64> {
+        let mut counts = BTreeMap::new();
+        let mut latest = BTreeMap::new();
+        let attempt = self.lives.last().map_or(0, |life| life.attempt);
+        for (index, life) in self.lives.iter().enumerate() {
+            for state in STATES {
+                counts.entry((life.host.as_str(), state)).or_default();
+            }
+            if life.attempt == attempt {
+                latest.insert(life.rank, index);
+            }
+        }
+        for index in latest.into_values() {
+            let key = (self.lives[index].host.as_str(), self.state(index));
+            *counts.entry(key).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The state of a process, one of [`STATES`].
+    fn state(&self, index: usize) -> &'static str {
+        let life = &self.lives[index];
+        match life.ended {
+            Some((_, cause)) if cause.is_success() => "ended",
+            None if self.running.get(&life.rank) == Some(&index) => {
+                let last = life.stops.last();
+                match last.is_some_and(|(_, end)| end.is_none()) {
+                    true => "stopped",
+                    false => "running",
+                }
+            }
+            // Without an end it has gone with its agent.
+            _ => "failed",
+        }
     }
 
     /// How many processes ended in each way.
@@ -256,9 +289,74 @@ impl Output {
     }
 }
 
+/// The states of ranks: ended well; ended otherwise; running; stopped by a signal.
+const STATES: [&str; 4] = ["ended", "failed", "running", "stopped"];
+
 #[cfg(test)]
 mod tests {
+    use ropewalk_membership::Departure;
+    use ropewalk_names::{Epoch, Incarnation};
+
     use super::*;
+
+    /// A rank counts once, by its last process, on the host of that; after a restart of the job only the new ranks
+    /// count.
+    #[test]
+    fn ranks_are_counted_by_state() {
+        let mut record = Record::default();
+        let start = |record: &mut Record, rank, host| {
+            record.handle(
+                HOUR,
+                &JobEvent::Started {
+                    rank: Rank(rank),
+                    pid: 1,
+                },
+                host,
+            );
+        };
+        let end = |record: &mut Record, rank, cause| {
+            let departure = Departure {
+                rank: Rank(rank),
+                incarnation: Incarnation(0),
+                epoch: Epoch(1),
+                cause,
+            };
+            let event = JobEvent::Departed {
+                departure,
+                host: String::new(),
+                pid: Some(1),
+                at_ns: 0,
+            };
+            record.handle(HOUR, &event, "");
+        };
+        for (rank, host) in [(0, "a"), (1, "a"), (2, "b"), (3, "b")] {
+            start(&mut record, rank, host);
+        }
+        end(&mut record, 0, Cause::Exited(0));
+        end(&mut record, 2, Cause::Exited(1));
+        end(&mut record, 3, Cause::Signalled(9));
+        start(&mut record, 3, "a");
+        let counts = |record: &Record| {
+            let states = record.states();
+            ["a", "b"].map(|host| STATES.map(|state| states.get(&(host, state)).copied()))
+        };
+        let some = |counts: [u64; 4]| counts.map(Some);
+        assert_eq!(counts(&record), [some([1, 0, 2, 0]), some([0, 1, 0, 0])]);
+        let failed = Attempt {
+            number: 1,
+            began: Duration::ZERO,
+            lasted: HOUR,
+            verdict: Verdict::new(4),
+        };
+        let restarting = JobEvent::Restarting {
+            failed: Box::new(failed),
+            pause: HOUR,
+        };
+        record.handle(HOUR, &restarting, "");
+        assert_eq!(counts(&record), [some([1, 2, 0, 0]), some([0, 1, 0, 0])]);
+        start(&mut record, 0, "b");
+        assert_eq!(counts(&record), [some([0; 4]), some([0, 0, 1, 0])]);
+    }
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -294,9 +392,9 @@ mod tests {
                 },
                 "node",
             );
-            assert_eq!(record.running(), (1, 1));
+            assert_eq!(record.states()[&("node", "stopped")], 1);
             record.handle(HOUR * 2, &JobEvent::Continued { rank, host }, "node");
-            assert_eq!(record.running(), (1, 0));
+            assert_eq!(record.states()[&("node", "running")], 1);
             if pid == 7 {
                 record.running.remove(&rank);
             }

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 pub(crate) struct Saving {
     pub(super) saves: u64,
     pub(super) failed: u64,
+    /// When the last save was first seen; `None` if this command has seen none.
+    pub(super) saved_at: Option<Duration>,
     /// Saves fail now, and since then nothing is saved; counted from the start of this command.
     pub(super) unprotected_since: Option<Duration>,
 }
@@ -27,6 +29,7 @@ impl Saving {
         Self {
             saves: totals.saves,
             failed: totals.failed_saves,
+            saved_at: None,
             unprotected_since: failing.map(since),
         }
     }
@@ -84,7 +87,12 @@ impl SavingWatch {
         // What cannot be read now may be the next time.
         let history: &History = self.follower.look().ok()?;
         let totals = history.totals().since(&self.before);
-        let new = Saving::of(&totals, history.failing(), now - self.began);
+        let at = now - self.began;
+        let mut new = Saving::of(&totals, history.failing(), at);
+        new.saved_at = match new.saves > self.saving.saves {
+            true => Some(at),
+            false => self.saving.saved_at,
+        };
         let changed = new.unprotected_since.is_some() != self.saving.unprotected_since.is_some();
         self.saving = new;
         Some((new, changed))
@@ -121,24 +129,31 @@ mod tests {
             watch.look().unwrap()
         };
         add(&[Record::Start { start: 2 }, saved]);
+        let (found, changed) = look();
+        let saved_at = found.saved_at;
         let fine = Saving {
             saves: 1,
+            saved_at,
             ..Saving::default()
         };
-        assert_eq!(look(), (fine, false));
+        assert_eq!((found, changed), (fine, false));
+        assert!(saved_at.unwrap() >= Duration::from_secs(100), "{saved_at:?}");
         add(&[Record::Step { seconds: 9.0 }, failed]);
         let (found, changed) = look();
         let since = found.unprotected_since.unwrap().as_secs_f64();
         assert!(changed && (89.0..100.0).contains(&since), "{since}");
-        assert_eq!((found.saves, found.failed), (1, 1));
+        assert_eq!((found.saves, found.failed, found.saved_at), (1, 1, saved_at));
         assert!(!look().1);
         add(&[saved]);
+        let (found, changed) = look();
+        assert!(found.saved_at > saved_at, "{found:?}");
         let again = Saving {
             saves: 2,
             failed: 1,
+            saved_at: found.saved_at,
             unprotected_since: None,
         };
-        assert_eq!(look(), (again, true));
+        assert_eq!((found, changed), (again, true));
         assert!(watch.patience() > Duration::ZERO && watch.look().is_none());
     }
 }

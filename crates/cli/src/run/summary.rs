@@ -302,6 +302,7 @@ pub(super) mod tests {
             saving: Some(Saving {
                 saves: 10,
                 failed: 3,
+                saved_at: None,
                 unprotected_since: Some(Duration::from_secs(90)),
             }),
             in_quarantine: Some((vec![7, 9], PathBuf::from("/saves/quarantine"))),

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use ropewalk_membership::Departure;
+use ropewalk_membership::{Cause, Departure};
 use ropewalk_names::Rank;
 use serde::{Serialize, Serializer};
 
@@ -24,10 +24,19 @@ pub(super) fn departure<S: Serializer>(departure: &Departure, serializer: S) -> 
     struct Fields {
         rank: Rank,
         cause: String,
+        exit_code: Option<i32>,
+        signal: Option<i32>,
     }
+    let (exit_code, signal) = match departure.cause {
+        Cause::Exited(code) => (Some(code), None),
+        Cause::Signalled(signal) => (None, Some(signal)),
+        _ => (None, None),
+    };
     let fields = Fields {
         rank: departure.rank,
         cause: departure.cause.to_string(),
+        exit_code,
+        signal,
     };
     fields.serialize(serializer)
 }

@@ -175,7 +175,7 @@ impl Ground {
 
     /// A rank is gone: whoever watches hears of it, and so do attached ranks of other hosts.
     pub(super) fn depart(&mut self, host: HostId, rank: Rank, cause: Cause, at_ns: u64) {
-        self.running.remove(&rank);
+        let pid = self.running.remove(&rank).map(|running| running.pid);
         let incarnation = self.members.incarnation(rank).unwrap_or_default();
         let Some(departure) = self.members.handle_departure(rank, incarnation, cause) else {
             return;
@@ -193,6 +193,7 @@ impl Ground {
         self.tell(JobEvent::Departed {
             departure,
             host,
+            pid,
             at_ns,
         });
     }

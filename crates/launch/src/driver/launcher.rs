@@ -11,7 +11,7 @@ use std::{
 use ropewalk_launch_core::{
     JobEvent, JobSpec, group_plan::GroupPlan, protocol::Plan, restart::BetweenAttempts,
 };
-use ropewalk_names::{HostId, Rank};
+use ropewalk_names::{HostId, JobId, Rank};
 use rustix::process::Signal;
 use tokio::sync::{
     mpsc::{self, error::TrySendError},
@@ -175,6 +175,11 @@ impl Launcher {
                 ))
             }
         }
+    }
+
+    /// The identity of the job; each attempt has its own, and this is that of the attempt whose events are being taken.
+    pub fn job(&self) -> JobId {
+        self.plan.job
     }
 
     /// The name of the host of a rank, as the hosts were named; `None` if the job has no such rank.

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, os::fd::OwnedFd};
 
 use bytes::Bytes;
-use ropewalk_launch_core::protocol::Report;
+use ropewalk_launch_core::protocol::{Report, STDIN_WINDOW};
 use rustix::{
     event::epoll::EventFlags,
     io::{Errno, write},
@@ -108,13 +108,18 @@ impl Inputs {
         }
     }
 
-    /// How many more bytes the slowest of those that read has taken since this was last asked. Once nobody reads any
+    /// How many more bytes the slowest of those that read has taken since this was last told. Few are told only with
+    /// the last that have come: each report wakes the launcher for one more piece of input. Once nobody reads any
     /// more, it is nothing, or all if others do.
     fn taken(&mut self) -> Option<u32> {
         let open = self.inputs.iter().filter(|input| !input.closed);
         let slowest = open.map(|input| input.written).min();
         let taken = slowest.or(self.is_shared.then_some(self.pushed))?;
-        let more = taken.checked_sub(self.told).filter(|&more| more > 0)?;
+        let more = taken.checked_sub(self.told)?;
+        let least = if taken == self.pushed { 1 } else { TOLD_MIN };
+        if more < least {
+            return None;
+        }
         self.told = taken;
         u32::try_from(more).ok()
     }
@@ -156,9 +161,37 @@ impl Input {
     }
 }
 
+/// As long as more is there for a rank, no fewer bytes are told: half of the window is under way meanwhile.
+const TOLD_MIN: u64 = STDIN_WINDOW as u64 / 4;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// While input waits for a rank it is told of in large parts; all is told in the end.
+    #[test]
+    fn a_slow_rank_causes_few_reports() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        let mut inputs = Inputs::new(1, false);
+        inputs.set_pipe(0, writer);
+        let pieces = STDIN_WINDOW / (64 << 10);
+        for _ in 0..pieces {
+            inputs.push(vec![1; 64 << 10]);
+        }
+        let (mut told, mut reports) = (0, 0);
+        let mut buffer = [0; 16 << 10];
+        while told < STDIN_WINDOW {
+            inputs.inputs[0].write();
+            if let Some(more) = inputs.taken() {
+                told += more as usize;
+                reports += 1;
+            }
+            rustix::io::read(&reader, &mut buffer).unwrap();
+        }
+        assert_eq!(told, STDIN_WINDOW);
+        assert!((2..=4).contains(&reports), "{reports} reports");
+    }
 
     /// Where others read the same, they wait neither for a rank that is gone nor for a host on which nobody reads.
     #[test]

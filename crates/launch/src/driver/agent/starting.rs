@@ -10,7 +10,7 @@ use std::{
 
 use ropewalk_fabric::AgentLink;
 use ropewalk_launch_core::{
-    WholeLines,
+    StdinSource, WholeLines,
     host_agent::HostAgent,
     mpi,
     placement::{BindingError, Bindings},
@@ -18,7 +18,7 @@ use ropewalk_launch_core::{
     protocol::{Plan, StartError, StartErrorKind},
 };
 use ropewalk_names::{HostId, Incarnation, Rank};
-use rustix::{io::Errno, process::Rlimit};
+use rustix::{io::Errno, pipe::fcntl_setpipe_size, process::Rlimit};
 
 use super::{
     groups::{Groups, OwnGroup},
@@ -124,6 +124,11 @@ impl StartKit {
         let (stderr, rank_stderr) = self.output()?;
         let (rank_stdin, stdin) = if new.has_input {
             let (reader, writer) = pipe_for_writing().map_err(no_descriptors)?;
+            if self.plan.stdin == StdinSource::Inherit {
+                // Fewer turns for the same input. The system may refuse it to a user with many large pipes; it is for
+                // one rank only, so as not to make it refuse.
+                let _ = fcntl_setpipe_size(&writer, STDIN_PIPE_SIZE);
+            }
             (reader, Some(writer))
         } else {
             (self.slots.null().map_err(no_descriptors)?, None)
@@ -223,6 +228,9 @@ impl StartKit {
         of_rank.chain(numbers).chain(advisors).collect()
     }
 }
+
+/// The size of the pipe to the rank that reads standard input, in bytes.
+const STDIN_PIPE_SIZE: usize = 256 << 10;
 
 /// The sockets and pipes of a rank could not be made.
 pub(super) fn no_descriptors(error: io::Error) -> StartError {
