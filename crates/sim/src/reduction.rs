@@ -6,7 +6,7 @@
 //! words that stand for their bytes: links are busy as long as the bytes would take, and the words show any
 //! contribution that is missing, doubled or folded in the wrong order.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use ropewalk_reduce_core::{
     Call, Costs, End, FromScheduler, Member, Scheduler, SchedulerAction, Session, Site, Term, ToScheduler,
@@ -64,11 +64,37 @@ pub fn run(setting: &Setting) -> Result<Outcome, Violation> {
     Job::new(setting).run()
 }
 
+/// Runs the calls of a setting without faults one after the other: each begins when all ranks know the end of the one
+/// before. Returns how long each takes, until the root knows its end.
+///
+/// # Errors
+/// As [`run`]'s.
+pub fn run_in_turns(setting: &Setting) -> Result<Vec<Nanos>, Violation> {
+    let mut job = Job::new(setting);
+    let mut times = Vec::new();
+    for call in 0..u64::from(setting.calls) {
+        job.open = call..call + 1;
+        let began = job.simulation.now();
+        if call > 0 {
+            for rank in 0..setting.hosts {
+                job.simulation.after(Nanos::ZERO, Process(rank), What::Call);
+            }
+        }
+        job.play()?;
+        job.oracle.judge(&job.sites, call)?;
+        let ended = job.sites[setting.root as usize].ends.get(&call);
+        times.push(ended.map_or(Nanos::ZERO, |(at, _)| *at - began));
+    }
+    Ok(times)
+}
+
 /// Something that happens to a process.
 struct Job<'a> {
     setting: &'a Setting,
     simulation: Simulation<What>,
     sites: Vec<SiteState>,
+    /// The calls that ranks contribute to now.
+    open: Range<u64>,
     call: Call,
     tokens: Vec<Token>,
     oracle: oracle::Oracle,
@@ -107,6 +133,7 @@ impl<'a> Job<'a> {
             sites: (0..3 * setting.hosts)
                 .map(|site| SiteState::new(Site(site)))
                 .collect(),
+            open: 0..setting.calls.into(),
             call: Call {
                 bytes: setting.bytes,
                 element_bytes: 1,
@@ -160,7 +187,8 @@ impl<'a> Job<'a> {
         scheduler
     }
 
-    fn run(mut self) -> Result<Outcome, Violation> {
+    /// Goes on until all open calls have ended.
+    fn play(&mut self) -> Result<(), Violation> {
         while !self.is_over() {
             let Some(event) = self.simulation.next().filter(|event| event.at < TIME_MAX) else {
                 return Err(Violation::Hang {
@@ -170,6 +198,11 @@ impl<'a> Job<'a> {
             self.handle(event.process, event.what);
             self.act(event.process);
         }
+        Ok(())
+    }
+
+    fn run(mut self) -> Result<Outcome, Violation> {
+        self.play()?;
         let mut ends = Vec::new();
         for call in 0..u64::from(self.setting.calls) {
             ends.push(self.oracle.judge(&self.sites, call)?);
@@ -207,7 +240,7 @@ impl<'a> Job<'a> {
 
     /// Calls of a rank have not ended.
     fn is_open(&self, rank: u32) -> bool {
-        self.sites[rank as usize].ends.len() < self.setting.calls as usize
+        (self.sites[rank as usize].ends.len() as u64) < self.open.end
     }
 
     fn handle(&mut self, process: Process, what: What) {
@@ -377,7 +410,7 @@ impl<'a> Job<'a> {
             .into_iter()
             .map(|member| (member, self.tokens[member.0 as usize]));
         let originals: Vec<_> = originals.collect();
-        self.contribute_to(process, 0..self.setting.calls.into(), &originals);
+        self.contribute_to(process, self.open.clone(), &originals);
     }
 
     fn contribute_to(

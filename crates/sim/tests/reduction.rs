@@ -7,7 +7,7 @@ use std::env;
 use ropewalk_reduce_core::{End, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
     Nanos,
-    reduction::{Fault, Made, Setting, Shared, Slow, run},
+    reduction::{Fault, Made, Setting, Shared, Slow, run, run_in_turns},
 };
 
 const MIB: u64 = 1 << 20;
@@ -319,22 +319,25 @@ fn acknowledged_copies_are_not_read() {
     }
 }
 
+/// A setting of eight hosts, of which some turn out to receive at a tenth of the rate.
+fn receiving_slowly(bytes: u64, hosts: &[u32]) -> Setting {
+    let mut setting = Setting::new(8, bytes);
+    let slow = |host: &u32| Slow {
+        host: *host,
+        outwards: 1.0,
+        inwards: 0.1,
+        folding: 1.0,
+        is_known: false,
+    };
+    setting.slow = hosts.iter().map(slow).collect();
+    setting
+}
+
 /// Hosts that turn out to receive at a tenth of the rate, which nobody knew, become leaves before they cost much,
 /// wherever they are in the chain.
 #[test]
 fn slow_hosts_are_found() {
-    let factor_with = |bytes, hosts: &[u32]| {
-        let mut setting = Setting::new(8, bytes);
-        let slow = |host: &u32| Slow {
-            host: *host,
-            outwards: 1.0,
-            inwards: 0.1,
-            folding: 1.0,
-            is_known: false,
-        };
-        setting.slow = hosts.iter().map(slow).collect();
-        factor(&setting)
-    };
+    let factor_with = |bytes, hosts: &[u32]| factor(&receiving_slowly(bytes, hosts));
     for host in 1..8 {
         for (bytes, limit) in [(8 * MIB, 2.0), (32 * MIB, 1.4)] {
             let factor = factor_with(bytes, &[host]);
@@ -344,6 +347,24 @@ fn slow_hosts_are_found() {
     for hosts in [[1, 2], [1, 5], [3, 6], [6, 7]] {
         let factor = factor_with(32 * MIB, &hosts);
         assert!(factor < 5.0, "{hosts:?}: {factor:.3}");
+    }
+}
+
+/// Once two slow hosts are found, the calls after that go around both of them, wherever they are.
+#[test]
+fn later_calls_go_around_slow_hosts() {
+    for (one, other) in (1..8).flat_map(|one| (one + 1..8).map(move |other| (one, other))) {
+        for bytes in [MIB, 4 * MIB] {
+            let mut setting = receiving_slowly(bytes, &[one, other]);
+            setting.calls = 6;
+            let times = run_in_turns(&setting).unwrap();
+            let factors = times
+                .iter()
+                .map(|time| time.as_seconds() / setting.floor().as_seconds());
+            let factors: Vec<_> = factors.collect();
+            let are_fast = factors[2..].iter().all(|factor| *factor < 1.4);
+            assert!(are_fast, "hosts {one} and {other}, {bytes} bytes: {factors:.2?}");
+        }
     }
 }
 

@@ -42,6 +42,8 @@ struct Sender {
     receivers: u32,
     /// Those that it is slow to, and that do not receive enough from all together.
     slow_receivers: u32,
+    /// Those of them that do not count as slow.
+    unexplained: u32,
     /// The rate that it has shown to one of them at least.
     least: f64,
 }
@@ -152,7 +154,7 @@ impl RateTable {
             };
             let is_slow_itself = |from: Site| {
                 let sender = &senders[&from];
-                sender.slow_receivers > 1 && !sender.is_proven(slow)
+                sender.unexplained > 1 && !sender.is_proven(slow)
             };
             let trusted = of_others(to, rates).filter(|&(from, rate, at)| {
                 // A bound that does not come soon is of a site that sends there no more.
@@ -209,7 +211,9 @@ impl RateTable {
             for (from, rate, at) in of_others(to, rates) {
                 let sender = senders.entry(from).or_default();
                 sender.receivers += u32::from(at + Self::SOON > sender.last);
-                sender.slow_receivers += u32::from(rate.most.max(received) < slow);
+                let is_slow = rate.most.max(received) < slow;
+                sender.slow_receivers += u32::from(is_slow);
+                sender.unexplained += u32::from(is_slow && !self.verdicts.contains_key(&to));
                 sender.least = sender.least.max(rate.least);
             }
         }
