@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::env;
+use std::{collections::BTreeSet, env};
 
 use ropewalk_reduce_core::{End, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
@@ -329,7 +329,7 @@ fn receiving_slowly(bytes: u64, hosts: &[u32]) -> Setting {
         folding: 1.0,
         is_known: false,
     };
-    setting.slow = hosts.iter().map(slow).collect();
+    setting.slow = BTreeSet::from_iter(hosts).into_iter().map(slow).collect();
     setting
 }
 
@@ -350,20 +350,22 @@ fn slow_hosts_are_found() {
     }
 }
 
-/// Once two slow hosts are found, the calls after that go around both of them, wherever they are.
+/// Up to three slow hosts of eight are found in the first calls, and later ones go around them, wherever they are.
 #[test]
 fn later_calls_go_around_slow_hosts() {
-    for (one, other) in (1..8).flat_map(|one| (one + 1..8).map(move |other| (one, other))) {
+    let sets =
+        (1..8).flat_map(|one| (one..8).flat_map(move |two| (two..8).map(move |three| [one, two, three])));
+    for hosts in sets {
         for bytes in [MIB, 4 * MIB] {
-            let mut setting = receiving_slowly(bytes, &[one, other]);
-            setting.calls = 6;
+            let mut setting = receiving_slowly(bytes, &hosts);
+            setting.calls = 7;
             let times = run_in_turns(&setting).unwrap();
             let factors = times
                 .iter()
                 .map(|time| time.as_seconds() / setting.floor().as_seconds());
             let factors: Vec<_> = factors.collect();
-            let are_fast = factors[2..].iter().all(|factor| *factor < 1.4);
-            assert!(are_fast, "hosts {one} and {other}, {bytes} bytes: {factors:.2?}");
+            let are_fast = factors[4..].iter().all(|factor| *factor < 1.5);
+            assert!(are_fast, "hosts {hosts:?}, {bytes} bytes: {factors:.2?}");
         }
     }
 }

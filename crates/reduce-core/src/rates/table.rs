@@ -77,6 +77,8 @@ impl RateTable {
     const AGE_MAX: Duration = Duration::from_secs(2);
     /// A rate without an upper bound says nothing any more after this.
     const SOON: Duration = Duration::from_millis(100);
+    /// A rate says nothing any more if others have told of the receiver so long after it.
+    const REPLACED: Duration = Duration::from_millis(200);
     const VERDICT_MIN: Duration = Duration::from_secs(2);
     const VERDICT_MAX: Duration = Duration::from_secs(64);
     /// A site counts as slow if its rate is below this part of the usual one, and some site has received as much as the
@@ -156,9 +158,13 @@ impl RateTable {
                 let sender = &senders[&from];
                 sender.unexplained > 1 && !sender.is_proven(slow)
             };
+            let last = of_others(to, rates)
+                .map(|(_, _, at)| at)
+                .max()
+                .unwrap_or_default();
             let trusted = of_others(to, rates).filter(|&(from, rate, at)| {
                 // A bound that does not come soon is of a site that sends there no more.
-                let may_say = rate.most.is_finite() || at + Self::SOON > now;
+                let may_say = at + Self::REPLACED > last && (rate.most.is_finite() || at + Self::SOON > now);
                 may_say && rate.says_something() && (rate.most >= slow || is_believed(from))
             });
             let rate = trusted.map(|(_, rate, _)| rate.most).fold(0.0, f64::max);
@@ -183,8 +189,10 @@ impl RateTable {
                 until: Duration::ZERO,
                 length: Self::VERDICT_MIN / 2,
             });
-            verdict.part = rate / usual;
+            // As a leaf it gets little, which passes at once: it seems faster than it is.
+            verdict.part = verdict.part.min(rate / usual);
             if verdict.until <= now {
+                verdict.part = rate / usual;
                 verdict.length = (2 * verdict.length).min(Self::VERDICT_MAX);
                 verdict.until = now + verdict.length;
                 is_found = true;
@@ -241,10 +249,9 @@ fn usual_rate(links: &[RateBounds]) -> f64 {
     median(known.map(|link| link.least))
 }
 
-/// The middle one of some numbers, the lower of two; 0 of none.
+/// The middle one of some numbers, the higher of two; 0 of none.
 fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_by(f64::total_cmp);
-    let middle = numbers.len().saturating_sub(1) / 2;
-    numbers.get(middle).copied().unwrap_or_default()
+    numbers.get(numbers.len() / 2).copied().unwrap_or_default()
 }

@@ -252,3 +252,19 @@ fn new_receivers_make_no_sender_slow() {
     let again = [&usual[..], &received, &slow].concat();
     assert_eq!(told(&mut table, late, &again), [7]);
 }
+
+/// Of one fast link and one slow one the fast one is usual. The receiver of the slow one stays as slow as it was found,
+/// while little passes to it at once, and what was told of it long before says nothing any more.
+#[test]
+fn the_latest_tell_how_slow_a_site_is() {
+    let mut table = RateTable::default();
+    let fast = [(2, 1, 50.0, 60.0), (1, 1, 50.0, INFINITE)];
+    let before = [(9, 3, 5.0, 30.0)];
+    assert_eq!(told(&mut table, SECOND, &before), [0; 0]);
+    let slow = [(4, 3, 5.0, 5.0)];
+    let later = SECOND * 6 / 5;
+    assert_eq!(told(&mut table, later, &[&fast[..], &slow].concat()), [3]);
+    assert_eq!(table.slow(later)[&Site(3)], 0.1);
+    assert_eq!(told(&mut table, later, &[(4, 3, 15.0, 15.0)]), [3]);
+    assert_eq!(table.slow(later)[&Site(3)], 0.1);
+}
