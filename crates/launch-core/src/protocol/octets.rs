@@ -1,5 +1,5 @@
-//! Bytes that are serialized as one piece. The format is the same as that of a sequence of numbers, which is written and
-//! read number by number.
+//! Bytes that are serialized as one piece. The format is the same as that of a sequence of numbers, which is written
+//! and read number by number.
 
 use core::fmt;
 
