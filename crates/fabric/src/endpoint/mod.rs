@@ -136,7 +136,6 @@ impl Endpoint {
     /// The longest sleep while a peer that may die is waited for: if the death of a process is told only when
     /// its memory is gone, the endpoint looks for it.
     const PROCESS_INTERVAL: Duration = Duration::from_millis(5);
-    const EAGER_SIZE_MAX: usize = 64 << 10;
     /// How many operations may wait for a look at the clock.
     const UNTIMED_MAX: usize = 1024;
     const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -214,9 +213,9 @@ impl Endpoint {
         Some(self.providers[provider].link(peer)?.name)
     }
 
-    /// Above this size in bytes a message costs more than a region and a `get` of it.
-    pub fn eager_size_max(&self) -> usize {
-        Self::EAGER_SIZE_MAX.min(self.limits.message_size_max)
+    /// The largest message in bytes.
+    pub fn message_size_max(&self) -> usize {
+        self.limits.message_size_max
     }
 
     /// From now on a peer that gives no sign of life for longer than [`Limits::heartbeat`] is taken for dead even

@@ -51,7 +51,8 @@ impl Ground {
 
     /// The largest input or output that travels in a message.
     pub(super) fn eager_size_max(&self) -> usize {
-        self.options.eager_size_max.min(self.endpoint.eager_size_max())
+        let room = self.endpoint.message_size_max().saturating_sub(HEADERS_SIZE_MAX);
+        self.options.eager_size_max.min(room)
     }
 
     /// The address of a peer that has answered, or was called.
@@ -124,3 +125,6 @@ pub(super) fn remote(region: &RegionHandle) -> Remote {
         length: region.length,
     }
 }
+
+/// The headers of a message take fewer bytes than this.
+const HEADERS_SIZE_MAX: usize = 64;
