@@ -1,9 +1,9 @@
 //! The count of a cell's runs, and the files that keep it.
 
-use std::{fs, io::Write, time::Duration};
+use std::{fs, io::Write, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     cells::{Cell, Expected},
@@ -120,7 +120,7 @@ impl Tally {
             "missed": self.kills.early + self.kills.late, "lost": self.lost, "wrong": self.wrong, "hung": self.hung,
             "broken": self.broken, "median_times_undisturbed": median(&mut self.ratios),
         });
-        let path = project::root().join("docs/soak.jsonl");
+        let path = soak_path();
         let mut file = fs::OpenOptions::new().create(true).append(true).open(&path)?;
         writeln!(file, "{line}").with_context(|| format!("cannot write {}", path.display()))
     }
@@ -136,25 +136,11 @@ impl Tally {
             Expected::Exact => "E",
             Expected::ExactOrNamed => "E or V",
         };
-        let failures = [
-            (self.lost, "lost"),
-            (self.wrong, "wrong"),
-            (self.hung, "hung"),
-            (self.broken, "broken"),
-        ];
-        let failures: Vec<String> = failures
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, name)| format!("{count} {name}"))
-            .collect();
-        let failures = if failures.is_empty() {
-            "0".to_owned()
-        } else {
-            failures.join(", ")
-        };
+        let failures = failures([self.lost, self.wrong, self.hung, self.broken]);
+        let ever = since_ever(&fs::read_to_string(soak_path())?, cell.name)?;
         let ratio = median(&mut self.ratios).map_or(String::new(), |ratio| format!("{ratio:.2}x"));
         let row = format!(
-            "| `{}` | {} | {expected} | {} | {} | {} | {} | {} | {failures} | {:.2} s | {ratio} | {} |",
+            "| `{}` | {} | {expected} | {} | {} | {} | {} | {} | {failures} | {:.2} s | {ratio} | {} | {ever} |",
             cell.name,
             cell.fault,
             self.runs,
@@ -168,6 +154,39 @@ impl Tally {
         Ok(fs::write(path, with_row(&text, cell.name, &row))?)
     }
 }
+
+fn soak_path() -> PathBuf {
+    project::root().join("docs/soak.jsonl")
+}
+
+/// The runs that failed, by kind: lost, wrong, hung, broken.
+fn failures(counts: [u64; 4]) -> String {
+    let named = counts.into_iter().zip(FAILURES).filter(|(count, _)| *count > 0);
+    let named: Vec<String> = named.map(|(count, name)| format!("{count} {name}")).collect();
+    match named.is_empty() {
+        true => "0".to_owned(),
+        false => named.join(", "),
+    }
+}
+
+/// All runs of a cell in the lines of `docs/soak.jsonl`, and those of them that failed.
+fn since_ever(lines: &str, cell: &str) -> anyhow::Result<String> {
+    let (mut runs, mut counts) = (0, [0; 4]);
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).context("a line of docs/soak.jsonl is no JSON")?;
+        if line["cell"] == cell {
+            let number = |name| line[name].as_u64().unwrap_or_default();
+            runs += number("runs");
+            counts = std::array::from_fn(|kind| counts[kind] + number(FAILURES[kind]));
+        }
+    }
+    Ok(match counts {
+        [0, 0, 0, 0] => format!("{runs}"),
+        counts => format!("{runs}; {}", failures(counts)),
+    })
+}
+
+const FAILURES: [&str; 4] = ["lost", "wrong", "hung", "broken"];
 
 /// The text with this row in the place of the cell's old one, or at the end of the table.
 fn with_row(text: &str, name: &str, row: &str) -> String {
@@ -197,6 +216,14 @@ fn median(values: &mut [f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Runs of all lines of a cell are summed, and failures named.
+    #[test]
+    fn runs_are_summed() {
+        let lines = "{\"cell\":\"kill\",\"runs\":5,\"lost\":1}\n{\"cell\":\"stop\",\"runs\":3}\n{\"cell\":\"kill\",\"runs\":2,\"hung\":2}\n";
+        assert_eq!(since_ever(lines, "kill").unwrap(), "7; 1 lost, 2 hung");
+        assert_eq!(since_ever(lines, "stop").unwrap(), "3");
+    }
 
     /// A row takes the place of the one before it, and a new one stands below all others.
     #[test]
