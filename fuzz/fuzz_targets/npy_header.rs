@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ropewalk_cli::npy::Header;
+use ropewalk_reduce_files::npy::Header;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok((header, length)) = Header::parse(bytes) {

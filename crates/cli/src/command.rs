@@ -40,7 +40,7 @@ enum Command {
     #[command(hide = true)]
     Partner(partner::Arguments),
     Plan(plan::Arguments),
-    Reduce(reduce::Arguments),
+    Reduce(ropewalk_reduce_files::Arguments),
     /// One process of a reduction; started by others, not by hand.
     #[command(hide = true)]
     ReduceWorker,
@@ -96,7 +96,7 @@ fn perform(command: Command, run_words: Vec<OsString>) -> ExitCode {
         Command::Partner(arguments) => ropewalk_checkpoint::partner_main(arguments.orders),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Reduce(arguments) => reduce::run(arguments, run_words),
-        Command::ReduceWorker => reduce::worker::run(),
+        Command::ReduceWorker => ropewalk_reduce_files::work(),
         Command::Rehearse(arguments) => rehearse::run(&arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Sim(arguments) => sim::run(&arguments),

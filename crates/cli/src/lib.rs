@@ -12,8 +12,6 @@ pub mod fuzzing;
 mod info;
 mod man;
 mod nameserver;
-pub mod npy;
-mod output_file;
 mod page;
 mod partner;
 mod plan;

@@ -10,18 +10,16 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use ropewalk_bench::output::print;
 use ropewalk_checkpoint::{
     Costs, FixedSeconds, FixedSteps, MtbfEstimate, Nearest, Paper, Plan, Policy, Rate, TwoLevels,
     TwoLevelsInSteps, daly_first_order, daly_higher_order, young,
 };
+use ropewalk_output_file::OutputFile;
 use serde::Serialize;
 
 use self::failures::FromLog;
-use super::{
-    output_file::OutputFile,
-    times::{part, seconds, shown, with_seconds},
-};
-use ropewalk_bench::output::print;
+use super::times::{part, seconds, shown, with_seconds};
 
 /// Say how often a long computation should save, and how long it will take
 #[derive(Debug, clap::Args)]

@@ -6,19 +6,19 @@ use anyhow::ensure;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
+use ropewalk_bench::output::print;
 use ropewalk_checkpoint::{
     AdvisorOptions, FastLevel, FixedSeconds, FixedSteps, Mtbf, Nearest, Paper, Plan, Rate, Rehearsal,
     Rehearsed, young,
 };
+use ropewalk_output_file::OutputFile;
 use serde::Serialize;
 
 use super::{
     bars::{Bar, draw_bars},
-    output_file::OutputFile,
     plan,
     times::{part, seconds, shown, with_seconds},
 };
-use ropewalk_bench::output::print;
 
 /// Rehearse how long a computation takes that fails at random, under several ways to save
 #[derive(Debug, clap::Args)]

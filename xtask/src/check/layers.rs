@@ -10,6 +10,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ropewalk-agent-link", &[]),
     ("ropewalk-c-abi", &[]),
     ("ropewalk-names", &[]),
+    ("ropewalk-output-file", &[]),
     ("ropewalk-plot", &[]),
     ("ropewalk-membership", &["ropewalk-names"]),
     ("ropewalk-pmi", &[]),
@@ -74,6 +75,15 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "ropewalk-reduce-files",
+        &[
+            "ropewalk-launch",
+            "ropewalk-names",
+            "ropewalk-output-file",
+            "ropewalk-reduce",
+        ],
+    ),
+    (
         "ropewalk-sim",
         &[
             "ropewalk-checkpoint-core",
@@ -122,12 +132,14 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-names",
             "ropewalk-launch",
             "ropewalk-openfoam",
+            "ropewalk-output-file",
             "ropewalk-plot",
             "ropewalk-pmi-c",
             "ropewalk-pmi2-c",
             "ropewalk-psdm",
             "ropewalk-reduce",
             "ropewalk-reduce-core",
+            "ropewalk-reduce-files",
             "ropewalk-rpc",
             "ropewalk-sim",
         ],

@@ -62,7 +62,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "takes over the descriptor that a process manager gave it",
     ),
     (
-        "crates/cli/src/reduce/mapping.rs",
+        "crates/reduce-files/src/mapping.rs",
         "maps files, and catches the signal of pages that are gone",
     ),
     (

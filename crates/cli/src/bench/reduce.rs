@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use ropewalk_bench::output::print;
 use ropewalk_launch::{JobEvent, JobSpec, Launcher, OutputStream, Segment, StdinSource, hosts::total_slots};
+use ropewalk_output_file::OutputFile;
 
 use super::{
     beside::{self, Latencies},
@@ -20,7 +21,7 @@ use super::{
     rows::{Row, table},
     task::{Order, Safety, Task, Times, cases},
 };
-use crate::{output_file::OutputFile, reduce::RUN_OPTIONS, run::some_options, size::bytes};
+use crate::{reduce::RUN_OPTIONS, run::some_options, size::bytes};
 
 /// Measure collective calls between ranks on this host or others
 ///

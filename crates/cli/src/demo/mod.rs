@@ -14,15 +14,14 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use indicatif::{ProgressBar, ProgressStyle};
+use ropewalk_bench::output::print;
+use ropewalk_output_file::OutputFile;
 
 use self::{
     application::Application,
     report::{Report, to_page},
     watched_run::{WatchedRun, watch},
 };
-use ropewalk_bench::output::print;
-
-use super::output_file::OutputFile;
 
 /// The arguments of `ropewalk demo`.
 #[derive(Debug, clap::Args)]

@@ -9,10 +9,11 @@ use std::{
 
 use anyhow::Context;
 use ropewalk_launch::{JobEvent, JobSpec, Launcher};
+use ropewalk_output_file::OutputFile;
 
 use super::{
-    super::output_file::OutputFile, metrics::to_openmetrics, metrics_server::MetricsServer, record::Record,
-    report::report, saving::Saving, say,
+    metrics::to_openmetrics, metrics_server::MetricsServer, record::Record, report::report, saving::Saving,
+    say,
 };
 use crate::watcher::Watcher;
 

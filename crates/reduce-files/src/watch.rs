@@ -13,7 +13,7 @@ use ropewalk_launch::{JobEvent, Launcher, OutputStream, Verdict};
 use ropewalk_names::Rank;
 
 use super::{arrays::Kind, word::Word};
-use crate::output_file::OutputFile;
+use ropewalk_output_file::OutputFile;
 
 /// Listens to workers, and ends those that are silent.
 pub(super) struct Watch<'a> {

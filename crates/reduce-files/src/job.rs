@@ -11,12 +11,12 @@ use ropewalk_reduce::Sources;
 
 use super::{
     arrays::{Arrays, Kind},
-    fail,
+    command::fail,
     operator::Operator,
     task::{Content, Task},
     watch::{Told, Watch},
 };
-use crate::output_file::{OutputFile, OutputFileError};
+use ropewalk_output_file::{OutputFile, OutputFileError};
 
 /// A reduction that is ready to begin.
 pub(super) struct Reduction {

@@ -9,14 +9,14 @@ use super::ElementType;
 /// The header of an array file: the type, the byte order and the index order of its elements, and its shape.
 ///
 /// ```
-/// use ropewalk_cli::npy::{ElementType, Header};
+/// use ropewalk_reduce_files::npy::{ElementType, Header};
 ///
 /// let header = Header::new(ElementType::F32, vec![2, 3]);
 /// let (read, length) = Header::parse(&header.encode())?;
 /// assert_eq!(read, header);
 /// assert_eq!(read.data_size(), 24);
 /// assert_eq!(length, 128);
-/// # Ok::<(), ropewalk_cli::npy::HeaderError>(())
+/// # Ok::<(), ropewalk_reduce_files::npy::HeaderError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {

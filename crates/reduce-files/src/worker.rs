@@ -19,10 +19,10 @@ use super::{
 };
 use crate::npy::ArrayFile;
 
-/// Runs the command.
-pub(crate) fn run() -> ExitCode {
+/// Runs a process of the reduction, which the task on its standard input describes.
+pub fn work() -> ExitCode {
     Word::Beat.say();
-    match Task::take().context("cannot read the task").and_then(work) {
+    match Task::take().context("cannot read the task").and_then(reduce) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             Word::Error(format!("{error:#}")).say();
@@ -31,7 +31,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-fn work(task: Task) -> anyhow::Result<()> {
+fn reduce(task: Task) -> anyhow::Result<()> {
     let desk = Arc::new(Desk::new());
     let watched = Arc::clone(&desk);
     // It goes on until the process ends.

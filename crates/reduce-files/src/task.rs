@@ -13,7 +13,7 @@ use rustix::{fs::MemfdFlags, fs::memfd_create, stdio::dup2_stdin};
 use serde::{Deserialize, Serialize};
 
 use super::{arrays::Kind, operator::Operator};
-use crate::output_file::OutputFile;
+use ropewalk_output_file::OutputFile;
 
 /// The task of all workers.
 #[derive(Debug, Serialize, Deserialize)]

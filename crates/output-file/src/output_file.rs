@@ -1,5 +1,3 @@
-//! Files that a command writes: whole or not at all, and nothing else stays behind.
-
 mod place;
 #[cfg(test)]
 mod tests;
@@ -31,7 +29,7 @@ use self::place::Place;
 /// is dead. A symbolic link stays, and the file that it leads to is replaced. A pipe or a device is written
 /// into; `-` is the standard output.
 #[derive(Debug)]
-pub(crate) struct OutputFile {
+pub struct OutputFile {
     /// As the user gave it.
     path: PathBuf,
     content: File,
@@ -70,7 +68,7 @@ impl OutputFile {
     ///
     /// # Errors
     /// If it is a folder or a socket, a pipe that nobody reads, or in a folder where nothing can be written.
-    pub(crate) fn prepare(path: &Path) -> Result<Self, OutputFileError> {
+    pub fn prepare(path: &Path) -> Result<Self, OutputFileError> {
         Self::prepare_as(path, Waiting::Unnamed, Self::READER_PATIENCE)
     }
 
@@ -92,12 +90,12 @@ impl OutputFile {
     }
 
     /// A name by which other processes of this user can open the content, to write it, while this one lives.
-    pub(crate) fn content_path(&self) -> PathBuf {
+    pub fn content_path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", process::id(), self.content.as_raw_fd()).into()
     }
 
     /// The content, open for writing.
-    pub(crate) fn content(&self) -> &File {
+    pub fn content(&self) -> &File {
         &self.content
     }
 
@@ -105,7 +103,7 @@ impl OutputFile {
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
-    pub(crate) fn write(self, content: impl AsRef<[u8]>) -> Result<(), OutputFileError> {
+    pub fn write(self, content: impl AsRef<[u8]>) -> Result<(), OutputFileError> {
         match (&self.content).write_all(content.as_ref()) {
             Ok(()) => self.commit(),
             Err(error) => Err(OutputFileError::new(&self.path, error.into())),
@@ -116,7 +114,7 @@ impl OutputFile {
     ///
     /// # Errors
     /// If the system refuses it. The file is then as it was before, unless it is a pipe or a device.
-    pub(crate) fn commit(self) -> Result<(), OutputFileError> {
+    pub fn commit(self) -> Result<(), OutputFileError> {
         let done = match self.destination {
             Destination::Name(replacement) => replacement.replace(&self.content),
             Destination::Stream(stream) => copy(self.content, stream),
@@ -244,7 +242,7 @@ fn folder_of(path: &Path) -> &Path {
 /// Why a file cannot be written.
 #[derive(Debug, Error)]
 #[error("{}: {problem}", path.display())]
-pub(crate) struct OutputFileError {
+pub struct OutputFileError {
     path: PathBuf,
     problem: Problem,
 }
