@@ -16,6 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use ropewalk_rig::{Network, Relay};
 
 use cells::{CELLS, Cell, Shortage, Workload};
 use judge::{Outcome, Seen};
@@ -26,7 +27,6 @@ use trial::{CONTROL_GROUPS, Call, Collective, Programs, Trial};
 
 use crate::{
     project,
-    rig::{Network, Relay},
     shell::{cargo, run},
 };
 

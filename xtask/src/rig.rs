@@ -1,26 +1,14 @@
-//! Several hosts on this machine: network namespaces behind a bridge, whose rates can be changed and whose links can be
-//! cut.
+//! The hosts of `ropewalk-rig` by command, and the times of collectives on them.
 
 mod bench;
-mod control_group;
-mod flow;
 mod interference;
-mod namespace;
-mod network;
-mod relay;
 mod rivals;
-mod weather;
 
 use std::time::Duration;
 
-pub(crate) use self::{
-    bench::job,
-    flow::messages_a_second,
-    namespace::within,
-    network::{Direction, Network},
-    relay::Relay,
-    weather::Weather,
-};
+use ropewalk_rig::{Direction, Flow, Network};
+
+pub(crate) use self::bench::job;
 
 /// Hosts of this machine's own.
 #[derive(clap::Subcommand)]
@@ -73,7 +61,7 @@ pub(crate) fn rig(task: &Task) -> anyhow::Result<()> {
         Task::Rate { host, mbit } => Network::standing()?.set_rate(*host, Direction::Both, *mbit),
         Task::Flow { from, to } => {
             let network = Network::standing()?;
-            let _flow = flow::Flow::start(&network, *from, *to)?;
+            let _flow = Flow::start(&network, *from, *to)?;
             loop {
                 std::thread::sleep(Duration::from_secs(3600));
             }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ropewalk_rig::Weather;
+
 use super::steps::{Act, Draw, Layout, Moment, Step};
-use crate::rig::Weather;
 
 /// One kind of fault, and the promise about it.
 pub(super) struct Cell {

@@ -12,13 +12,13 @@ use std::{
 
 use ropewalk_launch::{JobEvent, OnFailure, RespawnPolicy, Segment};
 use ropewalk_names::Rank;
+use ropewalk_rig::{Network, within};
 
 use super::{
     judge::Outcome,
     steps::{Draw, Layout},
     trial::{Event, Programs, follow_job, job_of},
 };
-use crate::rig::{Network, within};
 
 /// The job of one run. Its ranks kill themselves: see `examples/reduce_returning.rs`.
 pub(super) struct ReturnTrial<'a> {

@@ -16,6 +16,7 @@ use std::{
 use anyhow::Context;
 use ropewalk_launch::{JobEvent, JobSpec, Launcher, OnFailure, OnStopped, Segment, hosts::parse_hosts};
 use ropewalk_names::Rank;
+use ropewalk_rig::{Direction, Network, within};
 use rustix::{
     process::{Pid, Signal, kill_process},
     time::{ClockId, clock_gettime},
@@ -27,7 +28,6 @@ use super::{
     judge::{Outcome, Seen},
     steps::{Act, Draw, Layout, Moment, Step},
 };
-use crate::rig::{Direction, Network, within};
 
 /// The executables of all runs: copies, so that what runs of them belongs to this process.
 pub(super) struct Programs {

@@ -100,6 +100,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("hot-restart", &["ropewalk-names", "ropewalk-rpc"]),
     ("ropewalk-psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
+    ("ropewalk-rig", &["ropewalk-launch"]),
     ("ropewalk-rivals", &["ropewalk-pmi", "ropewalk-pmi-client"]),
     // For Python.
     ("ropewalk-python", &["ropewalk-reduce"]),
@@ -119,7 +120,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-rpc",
         ],
     ),
-    // The command. The facade and the C libraries are for its tests.
+    // The command. The facade, the C libraries and the rig are for its tests.
     (
         "ropewalk-cli",
         &[
@@ -140,6 +141,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-reduce",
             "ropewalk-reduce-core",
             "ropewalk-reduce-files",
+            "ropewalk-rig",
             "ropewalk-rpc",
             "ropewalk-sim",
         ],
@@ -153,6 +155,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ropewalk-openfoam",
             "ropewalk-plot",
             "ropewalk-reduce-core",
+            "ropewalk-rig",
             "ropewalk-sim",
         ],
     ),

@@ -4,13 +4,14 @@ use std::fmt::Write;
 
 use anyhow::Context;
 use ropewalk_launch::{JobSpec, Segment};
+use ropewalk_rig::{Network, messages_a_second};
 
 use super::{
     Extent,
     reduction::{length, lengths, time},
     setup::Setup,
 };
-use crate::rig::{Network, job, messages_a_second};
+use crate::rig::job;
 
 /// A reduction in real processes.
 struct Measured {

@@ -9,14 +9,13 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use ropewalk_launch::{Ending, JobEvent, JobOutcome, JobSpec, Launcher, Segment, hosts::parse_hosts};
+use ropewalk_rig::{Network, goodput, within};
 use serde_json::json;
 
 use super::{
-    Network, Size,
-    flow::goodput,
+    Size,
     interference::Interference,
     rivals::{Programs, Rival},
-    within,
 };
 use crate::{
     project,

@@ -7,8 +7,7 @@ use std::{
 };
 
 use clap::ValueEnum as _;
-
-use super::{Direction, Network, control_group::ControlGroup, flow::Flow};
+use ropewalk_rig::{ControlGroup, Direction, Flow, Network};
 
 /// A disturbance of which nobody is told. Host `i + 1` has rank `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

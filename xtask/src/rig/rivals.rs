@@ -2,12 +2,12 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use super::Network;
 use crate::{
     bench_reduce::compile,
     debian, project,
     shell::{program, run},
 };
+use ropewalk_rig::Network;
 
 /// An MPI library, and settings of it.
 #[derive(Clone, Copy)]

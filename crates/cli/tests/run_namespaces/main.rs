@@ -15,8 +15,6 @@ mod slurm;
 mod spawn;
 mod ssh;
 mod suspended;
-#[path = "../../../../xtask/src/rig/weather.rs"]
-mod weather;
 
 use std::{
     process::{Output, Stdio},

@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use ropewalk_rig::Weather;
+use ropewalk_rig::{Count, carry, reset};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-pub(crate) use super::weather::Weather;
-use super::weather::{Count, carry, reset};
 use super::{ROPEWALK, network::ip};
 
 /// The ports on which the launcher may listen, and so the relay.

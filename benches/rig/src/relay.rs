@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{
+use crate::{
     Network, Weather,
     weather::{Count, carry, reset},
     within,
@@ -18,10 +18,10 @@ use super::{
 
 /// A network in which one host is behind a relay. Its connections to others are taken by a namespace that has their
 /// addresses, and made from one that has its own; those to it likewise.
-pub(crate) struct Relay {
+pub struct Relay {
     network: Option<Network>,
     /// Everything that happened.
-    pub(crate) count: Arc<Count>,
+    pub count: Arc<Count>,
     sides: Vec<JoinHandle<()>>,
 }
 
@@ -36,7 +36,7 @@ impl Relay {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn new(hosts: u8, mbit: u32, relayed: u8, weather: Weather) -> anyhow::Result<Self> {
+    pub fn new(hosts: u8, mbit: u32, relayed: u8, weather: Weather) -> anyhow::Result<Self> {
         let network = Network::with_relay(hosts, mbit, relayed)?;
         let others = (0..=hosts).filter(|other| *other != relayed);
         let others: Vec<String> = others.map(|other| network.address(other)).collect();
@@ -61,7 +61,7 @@ impl Relay {
     }
 
     /// Its hosts.
-    pub(crate) fn network(&self) -> &Network {
+    pub fn network(&self) -> &Network {
         self.network.as_ref().expect("it is taken when this is dropped")
     }
 }

@@ -15,54 +15,57 @@ use std::{
 
 /// Everything that a relay does to each connection, in both directions unless said otherwise.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weather {
+pub struct Weather {
     /// A reset to both ends after so many bytes of one direction.
-    pub(crate) reset_every: Option<usize>,
+    pub reset_every: Option<usize>,
     /// Of so many bytes of all connections, one comes with a wrong bit.
-    pub(crate) flip_every: Option<usize>,
+    pub flip_every: Option<usize>,
     /// Another connection is made so much later than asked for.
-    pub(crate) dial_delay: Duration,
+    pub dial_delay: Duration,
     /// Once, after so many bytes of all connections, nothing goes for so long.
-    pub(crate) stall: Option<(usize, Duration)>,
+    pub stall: Option<(usize, Duration)>,
     /// After so many bytes of all connections, nothing goes any more these ways, also over connections that are made
     /// then. Way 0 is towards those who listen where the relay does.
-    pub(crate) cut: Option<(usize, &'static [usize])>,
+    pub cut: Option<(usize, &'static [usize])>,
     /// At a reset, the bytes before it still arrive after so long: the sender cannot know.
-    pub(crate) late_after_reset: Duration,
+    pub late_after_reset: Duration,
     /// So much later arrives what is read at once.
-    pub(crate) delay: Duration,
+    pub delay: Duration,
     /// After so many bytes of all connections there is a reset, and nobody can connect again.
-    pub(crate) end_after: Option<usize>,
+    pub end_after: Option<usize>,
     /// Once, after so many bytes of all connections, each is reset, and so are those that are made for so long.
-    pub(crate) outage: Option<(usize, Duration)>,
+    pub outage: Option<(usize, Duration)>,
     /// So many bytes in a second.
-    pub(crate) rate: Option<usize>,
+    pub rate: Option<usize>,
 }
 
 /// Everything that happened.
 #[derive(Debug, Default)]
-pub(crate) struct Count {
-    pub(crate) connections: AtomicUsize,
+pub struct Count {
+    /// Connections that began.
+    pub connections: AtomicUsize,
     /// Bytes of either way.
     bytes: [AtomicUsize; 2],
-    pub(crate) resets: AtomicUsize,
+    /// Connections that were reset.
+    pub resets: AtomicUsize,
     /// Connections that were reset before they began.
-    pub(crate) turned_away: AtomicUsize,
-    pub(crate) flips: AtomicUsize,
+    pub turned_away: AtomicUsize,
+    /// Bits that were changed.
+    pub flips: AtomicUsize,
     is_stalled: AtomicBool,
     outage: OnceLock<Instant>,
     /// The carriers end.
-    pub(crate) is_over: AtomicBool,
+    pub is_over: AtomicBool,
 }
 
 impl Count {
     /// The bytes of both ways.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes.iter().map(|way| way.load(Ordering::Relaxed)).sum()
     }
 
     /// Connections are reset now, whatever they do.
-    pub(crate) fn is_out(&self, weather: Weather) -> bool {
+    pub fn is_out(&self, weather: Weather) -> bool {
         weather.outage.is_some_and(|(after, length)| {
             self.bytes() >= after && self.outage.get_or_init(Instant::now).elapsed() < length
         })
@@ -72,8 +75,8 @@ impl Count {
 /// How long a carrier waits for bytes before it looks whether all is over.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Carries one direction of a connection until it ends.
-pub(crate) fn carry(way: usize, mut from: TcpStream, mut to: TcpStream, weather: Weather, count: &Count) {
+/// Carries one direction of a connection until it ends: [way](Weather::cut) 0 or 1.
+pub fn carry(way: usize, mut from: TcpStream, mut to: TcpStream, weather: Weather, count: &Count) {
     let are_set = from
         .set_read_timeout(Some(PATIENCE))
         .and(to.set_write_timeout(Some(Duration::from_secs(10))));
@@ -141,7 +144,7 @@ pub(crate) fn carry(way: usize, mut from: TcpStream, mut to: TcpStream, weather:
 }
 
 /// Ends a connection so that its other end hears of a reset, although another thread has this end too.
-pub(crate) fn reset(stream: &TcpStream) {
+pub fn reset(stream: &TcpStream) {
     // One that is over already is what is wanted.
     let _ = rustix::net::connect_unspec(stream);
 }

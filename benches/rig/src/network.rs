@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use ropewalk_launch::StartMethod;
 use rustix::process::Pid;
 
-use super::{
+use crate::{
     control_group::{ControlGroup, Controller},
     namespace::{
         self, NAMESPACES, execute, interfaces, ip, kill_all_in, namespaces, processes_in, tc, within,
@@ -22,7 +22,7 @@ use super::{
 /// Hosts of this machine's own, numbered from 1, and host 0 for the launcher, whose links are not slowed down. All is
 /// gone when this is dropped, and the rest of a killed process when the next network is made.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub struct Network {
     /// Part of all names: the process that made it, or a word.
     id: String,
     hosts: u8,
@@ -36,7 +36,7 @@ pub(crate) struct Network {
 
 /// The directions of a host's traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
     /// Sending and receiving.
     Both,
     /// Receiving.
@@ -54,23 +54,26 @@ enum Change {
 
 impl Network {
     /// The ports that relayed hosts and their peers use.
-    pub(super) const RELAYED_PORTS: std::ops::RangeInclusive<u16> = 40_000..=40_063;
+    pub(crate) const RELAYED_PORTS: std::ops::RangeInclusive<u16> = 40_000..=40_063;
 
     /// A network of so many hosts with this rate in each direction.
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn new(hosts: u8, mbit: u32) -> anyhow::Result<Self> {
+    pub fn new(hosts: u8, mbit: u32) -> anyhow::Result<Self> {
         Self::make(process_name(), hosts, mbit, None)
     }
 
     /// A network where every connection from and to one host goes through a [`Relay`](super::Relay).
-    pub(super) fn with_relay(hosts: u8, mbit: u32, relayed: u8) -> anyhow::Result<Self> {
+    pub(crate) fn with_relay(hosts: u8, mbit: u32, relayed: u8) -> anyhow::Result<Self> {
         Self::make(process_name(), hosts, mbit, Some(relayed))
     }
 
-    /// The network that stays.
-    pub(super) fn up(hosts: u8, mbit: u32) -> anyhow::Result<Self> {
+    /// Makes the network that stays after [`keep`](Self::keep), of which there is one on a machine.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn up(hosts: u8, mbit: u32) -> anyhow::Result<Self> {
         Self::make(STANDING.to_owned(), hosts, mbit, None)
     }
 
@@ -78,7 +81,7 @@ impl Network {
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn standing() -> anyhow::Result<Self> {
+    pub fn standing() -> anyhow::Result<Self> {
         let text = fs::read_to_string(folder(STANDING).join("network"));
         let text = text.context("no hosts are up: `cargo xtask rig up` makes them")?;
         let mut numbers = text.split_whitespace().map(str::parse::<u32>);
@@ -205,12 +208,15 @@ impl Network {
     }
 
     /// Leaves everything where it is.
-    pub(super) fn keep(mut self) {
+    pub fn keep(mut self) {
         self.is_kept = true;
     }
 
     /// Removes what processes left that are gone, and the network that stands if `also_standing`.
-    pub(super) fn sweep(also_standing: bool) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// If a folder cannot be read or removed.
+    pub fn sweep(also_standing: bool) -> anyhow::Result<()> {
         let own = process_name();
         let is_left = |name: &str| {
             let id = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
@@ -236,34 +242,34 @@ impl Network {
     }
 
     /// How many hosts there are beside the launcher's.
-    pub(crate) fn hosts(&self) -> u8 {
+    pub fn hosts(&self) -> u8 {
         self.hosts
     }
 
     /// The IP address of a host.
-    pub(crate) fn address(&self, host: u8) -> String {
+    pub fn address(&self, host: u8) -> String {
         // No other network sees it, so all have the same.
         format!("10.217.0.{}", FIRST_ADDRESS + host)
     }
 
     /// All hosts with so many ranks on each, as launchers want them.
-    pub(crate) fn hosts_with_ranks(&self, ranks: u16) -> String {
+    pub fn hosts_with_ranks(&self, ranks: u16) -> String {
         let hosts = (1..=self.hosts).map(|host| format!("{}:{ranks}", self.address(host)));
         hosts.collect::<Vec<_>>().join(",")
     }
 
     /// The name of the namespace of a host.
-    pub(crate) fn namespace(&self, host: u8) -> String {
+    pub fn namespace(&self, host: u8) -> String {
         format!("{}-{host}", self.prefix())
     }
 
     /// How a launcher on host 0 starts agents on the others.
-    pub(crate) fn method(&self) -> StartMethod {
+    pub fn method(&self) -> StartMethod {
         StartMethod::Command(vec![self.command().into_os_string()])
     }
 
     /// A program that is used like rsh(1).
-    pub(super) fn command(&self) -> PathBuf {
+    pub fn command(&self) -> PathBuf {
         folder(&self.id).join("like-rsh")
     }
 
@@ -271,7 +277,7 @@ impl Network {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn set_rate(&self, host: u8, direction: Direction, mbit: u32) -> anyhow::Result<()> {
+    pub fn set_rate(&self, host: u8, direction: Direction, mbit: u32) -> anyhow::Result<()> {
         self.note(Change::Rate(host));
         self.shape(host, direction, mbit)
     }
@@ -298,7 +304,7 @@ impl Network {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn cut(&self, host: u8) -> anyhow::Result<()> {
+    pub fn cut(&self, host: u8) -> anyhow::Result<()> {
         self.note(Change::Cut(host));
         self.set_port_state(host, PORT_DISABLED)
     }
@@ -307,7 +313,7 @@ impl Network {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn mend(&self, host: u8) -> anyhow::Result<()> {
+    pub fn mend(&self, host: u8) -> anyhow::Result<()> {
         self.set_port_state(host, PORT_FORWARDING)
     }
 
@@ -315,7 +321,7 @@ impl Network {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn cut_one_way(&self, from: u8, to: u8) -> anyhow::Result<()> {
+    pub fn cut_one_way(&self, from: u8, to: u8) -> anyhow::Result<()> {
         self.note(Change::OneWay(from, to));
         self.change_rule("add", from, to)
     }
@@ -324,14 +330,14 @@ impl Network {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn kill_host(&self, host: u8) -> anyhow::Result<()> {
+    pub fn kill_host(&self, host: u8) -> anyhow::Result<()> {
         self.cut(host)?;
         kill_all_in(&self.namespace(host));
         Ok(())
     }
 
     /// The processes on a host.
-    pub(crate) fn processes(&self, host: u8) -> Vec<Pid> {
+    pub fn processes(&self, host: u8) -> Vec<Pid> {
         processes_in(&self.namespace(host))
     }
 
@@ -339,7 +345,7 @@ impl Network {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(super) fn limit_processor(&self, host: u8, percent: u32) -> anyhow::Result<ControlGroup> {
+    pub fn limit_processor(&self, host: u8, percent: u32) -> anyhow::Result<ControlGroup> {
         let group = ControlGroup::new(Controller::Cpu, &self.namespace(host))?;
         group.limit(percent)?;
         Ok(group)
@@ -349,7 +355,7 @@ impl Network {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(super) fn freezer(&self, host: u8) -> anyhow::Result<ControlGroup> {
+    pub fn freezer(&self, host: u8) -> anyhow::Result<ControlGroup> {
         ControlGroup::new(Controller::Freezer, &self.namespace(host))
     }
 
@@ -357,7 +363,7 @@ impl Network {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(crate) fn heal(&self) -> anyhow::Result<()> {
+    pub fn heal(&self) -> anyhow::Result<()> {
         for change in std::mem::take(&mut *self.lock()) {
             match change {
                 Change::Cut(host) => self.mend(host)?,
@@ -369,12 +375,12 @@ impl Network {
     }
 
     /// The namespace that has the other hosts' addresses for the one that is relayed.
-    pub(super) fn towards_relayed(&self) -> String {
+    pub(crate) fn towards_relayed(&self) -> String {
         format!("{}-r", self.prefix())
     }
 
     /// The namespace that has the relayed host's address for the others.
-    pub(super) fn outside_relayed(&self) -> String {
+    pub(crate) fn outside_relayed(&self) -> String {
         format!("{}-o", self.prefix())
     }
 
@@ -460,7 +466,7 @@ fn folder(id: &str) -> PathBuf {
 fn shape(mbit: u32) -> String {
     format!(
         "tbf rate {mbit}mbit burst {} limit {}",
-        super::flow::BURST,
+        crate::flow::BURST,
         2 << 20
     )
 }

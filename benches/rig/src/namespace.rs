@@ -14,13 +14,13 @@ use rustix::{
 };
 
 /// Where iproute2 keeps namespaces.
-pub(super) const NAMESPACES: &str = "/run/netns";
+pub(crate) const NAMESPACES: &str = "/run/netns";
 
 /// Does something in a namespace, by a thread of its own. Threads that it starts are there too.
 ///
 /// # Errors
 /// If there is no such namespace, or the work fails.
-pub(crate) fn within<T: Send>(
+pub fn within<T: Send>(
     namespace: &str,
     work: impl FnOnce() -> anyhow::Result<T> + Send,
 ) -> anyhow::Result<T> {
@@ -39,7 +39,7 @@ pub(crate) fn within<T: Send>(
 ///
 /// # Errors
 /// With what it says.
-pub(super) fn ip(words: &str) -> anyhow::Result<()> {
+pub(crate) fn ip(words: &str) -> anyhow::Result<()> {
     execute("ip", words)
 }
 
@@ -47,7 +47,7 @@ pub(super) fn ip(words: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// With what it says.
-pub(super) fn tc(words: &str) -> anyhow::Result<()> {
+pub(crate) fn tc(words: &str) -> anyhow::Result<()> {
     execute("tc", words)
 }
 
@@ -55,7 +55,7 @@ pub(super) fn tc(words: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// With what it says.
-pub(super) fn execute(program: &str, words: &str) -> anyhow::Result<()> {
+pub(crate) fn execute(program: &str, words: &str) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     let output = command
         .args(words.split_whitespace())
@@ -70,12 +70,12 @@ pub(super) fn execute(program: &str, words: &str) -> anyhow::Result<()> {
 }
 
 /// The names of all namespaces.
-pub(super) fn namespaces() -> Vec<String> {
+pub(crate) fn namespaces() -> Vec<String> {
     names_in(NAMESPACES)
 }
 
 /// The names of the network interfaces outside of all namespaces.
-pub(super) fn interfaces() -> Vec<String> {
+pub(crate) fn interfaces() -> Vec<String> {
     names_in("/sys/class/net")
 }
 
@@ -86,7 +86,7 @@ fn names_in(folder: &str) -> Vec<String> {
 }
 
 /// The processes in a namespace.
-pub(super) fn processes_in(namespace: &str) -> Vec<Pid> {
+pub(crate) fn processes_in(namespace: &str) -> Vec<Pid> {
     let Ok(metadata) = fs::metadata(format!("{NAMESPACES}/{namespace}")) else {
         return Vec::new();
     };
@@ -102,7 +102,7 @@ pub(super) fn processes_in(namespace: &str) -> Vec<Pid> {
 }
 
 /// Kills all processes in a namespace.
-pub(super) fn kill_all_in(namespace: &str) {
+pub(crate) fn kill_all_in(namespace: &str) {
     for process in processes_in(namespace) {
         // One that is gone by itself is what is wanted.
         let _ = kill_process(process, Signal::KILL);
@@ -110,7 +110,7 @@ pub(super) fn kill_all_in(namespace: &str) {
 }
 
 /// Removes a namespace and everything in it.
-pub(super) fn remove(namespace: &str) {
+pub(crate) fn remove(namespace: &str) {
     kill_all_in(namespace);
     let _ = ip(&format!("netns del {namespace}"));
 }

@@ -11,13 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Network, namespace::within};
+use crate::{Network, namespace::within};
 
 /// So many bytes pass a link at once after a pause.
-pub(super) const BURST: u32 = 128 << 10;
+pub(crate) const BURST: u32 = 128 << 10;
 
 /// A stream that goes as fast as it can, until this is dropped.
-pub(crate) struct Flow {
+pub struct Flow {
     is_over: Arc<AtomicBool>,
     ends: Vec<JoinHandle<()>>,
 }
@@ -27,7 +27,7 @@ impl Flow {
     ///
     /// # Errors
     /// If these cannot be connected.
-    pub(crate) fn start(network: &Network, from: u8, to: u8) -> anyhow::Result<Self> {
+    pub fn start(network: &Network, from: u8, to: u8) -> anyhow::Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = connect(network, from, to)?;
         let ends = [sender, receiver].into_iter().enumerate().map(|(at, stream)| {
@@ -76,7 +76,7 @@ fn pump(mut stream: TcpStream, sends: bool, is_over: &AtomicBool) {
 ///
 /// # Errors
 /// If the connection fails.
-pub(super) fn goodput(network: &Network, from: u8, to: u8, bytes: usize) -> anyhow::Result<f64> {
+pub fn goodput(network: &Network, from: u8, to: u8, bytes: usize) -> anyhow::Result<f64> {
     let (mut sender, mut receiver) = connect(network, from, to)?;
     thread::sleep(PAUSE);
     let begun = Instant::now();
@@ -102,7 +102,7 @@ pub(super) fn goodput(network: &Network, from: u8, to: u8, bytes: usize) -> anyh
 ///
 /// # Errors
 /// If the system refuses a socket.
-pub(crate) fn messages_a_second(network: &Network, from: u8, to: u8) -> anyhow::Result<f64> {
+pub fn messages_a_second(network: &Network, from: u8, to: u8) -> anyhow::Result<f64> {
     const BYTES: usize = 100;
     const TIME: Duration = Duration::from_secs(2);
     const PATIENCE: Duration = Duration::from_millis(200);

@@ -12,11 +12,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// A group for the processes that are started on a host while it exists. They end with it.
 #[derive(Debug)]
-pub(super) struct ControlGroup(PathBuf);
+pub struct ControlGroup(PathBuf);
 
 /// A kind of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Controller {
+pub(crate) enum Controller {
     /// The time of processors.
     Cpu,
     /// Pauses.
@@ -37,7 +37,7 @@ impl Controller {
 impl ControlGroup {
     /// # Errors
     /// If the system refuses.
-    pub(super) fn new(controller: Controller, name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn new(controller: Controller, name: &str) -> anyhow::Result<Self> {
         let path = Path::new(PLACE).join(controller.name()).join(name);
         fs::create_dir(&path).with_context(|| {
             format!(
@@ -52,7 +52,7 @@ impl ControlGroup {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(super) fn limit(&self, percent: u32) -> anyhow::Result<()> {
+    pub fn limit(&self, percent: u32) -> anyhow::Result<()> {
         self.set("cpu.cfs_period_us", "100000")?;
         self.set("cpu.cfs_quota_us", &(1_000 * percent).to_string())
     }
@@ -61,7 +61,7 @@ impl ControlGroup {
     ///
     /// # Errors
     /// If the system refuses.
-    pub(super) fn freeze(&self, is_frozen: bool) -> anyhow::Result<()> {
+    pub fn freeze(&self, is_frozen: bool) -> anyhow::Result<()> {
         self.set("freezer.state", if is_frozen { "FROZEN" } else { "THAWED" })
     }
 
@@ -71,12 +71,12 @@ impl ControlGroup {
     }
 
     /// The shell command by which a process goes into all groups of this name that exist.
-    pub(super) fn joining(name: &str) -> String {
+    pub(crate) fn joining(name: &str) -> String {
         format!("for group in {PLACE}/*/{name}; do [ ! -d $group ] || echo $$ > $group/cgroup.procs; done")
     }
 
     /// All groups with names that fit, as if they were this program's.
-    pub(super) fn left(is_left: impl Fn(&str) -> bool) -> Vec<Self> {
+    pub(crate) fn left(is_left: impl Fn(&str) -> bool) -> Vec<Self> {
         let folders = Controller::ALL.map(|controller| Path::new(PLACE).join(controller.name()));
         let entries = folders
             .iter()
