@@ -31,7 +31,7 @@ fn main() {
     }
     for (hosts, mib, root) in [(8, 8, 0), (8, 8, 3), (16, 8, 0), (64, 32, 0)] {
         let mut setting = Setting::new(hosts, mib * MIB);
-        (setting.order, setting.root) = (Order::Ordered, root);
+        (setting.calls.order, setting.calls.root) = (Order::Ordered, root);
         row(&format!("ordered, root {root}"), &setting);
     }
     for (name, hosts, [outwards, inwards, folding]) in [
@@ -49,7 +49,7 @@ fn main() {
             folding,
             is_known: true,
         };
-        setting.slow = hosts.map(slow).collect();
+        setting.cluster.slow = hosts.map(slow).collect();
         row(name, &setting);
     }
     let mut setting = Setting::new(8, 32 * MIB);
@@ -67,7 +67,7 @@ fn row(name: &str, setting: &Setting) {
             let factor = outcome.time.as_seconds() / setting.floor().as_seconds();
             let messages = outcome.messages_to_scheduler + outcome.messages_from_scheduler;
             let rate = outcome.events as f64 / began.elapsed().as_secs_f64();
-            let mib = setting.bytes / MIB;
+            let mib = setting.calls.bytes / MIB;
             println!(
                 "{name:32} {:>5} {mib:>5} {factor:>8.3} {messages:>8} {rate:>10.1e}",
                 setting.hosts

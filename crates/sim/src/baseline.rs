@@ -42,9 +42,9 @@ pub fn run(setting: &Setting, baseline: Baseline) -> BaselineOutcome {
     let hosts = setting.hosts;
     // Rank 0 of a program is the root.
     let program = |rank: u32| match baseline {
-        Baseline::Binomial => binomial(rank, hosts, setting.bytes),
-        Baseline::Rabenseifner => rabenseifner(rank, hosts, setting.bytes),
-        Baseline::Pipeline(segment) => pipeline(rank, hosts, setting.bytes, segment),
+        Baseline::Binomial => binomial(rank, hosts, setting.calls.bytes),
+        Baseline::Rabenseifner => rabenseifner(rank, hosts, setting.calls.bytes),
+        Baseline::Pipeline(segment) => pipeline(rank, hosts, setting.calls.bytes, segment),
         Baseline::Paper => VecDeque::new(),
     };
     match baseline {
@@ -150,8 +150,8 @@ fn pipeline(rank: u32, hosts: u32, bytes: u64, segment: u64) -> VecDeque<Step> {
 
 /// The network of a setting, the root's host first.
 fn network(setting: &Setting) -> Network {
-    let mut network = Network::uniform(setting.hosts, setting.rate, setting.latency);
-    network.set_message_time(setting.message_time);
+    let mut network = Network::uniform(setting.hosts, setting.cluster.rate, setting.cluster.latency);
+    network.set_message_time(setting.cluster.message_time);
     for host in 0..setting.hosts {
         setting.set_rates(host, &mut network, Host(rank_of(setting, host)));
     }
@@ -160,18 +160,18 @@ fn network(setting: &Setting) -> Network {
 
 /// Ranks are counted from the root.
 fn rank_of(setting: &Setting, host: u32) -> u32 {
-    (host + setting.hosts - setting.root) % setting.hosts
+    (host + setting.hosts - setting.calls.root) % setting.hosts
 }
 
 /// A process for each rank of each call: first all of the first call.
 fn simulation<T>(setting: &Setting) -> Simulation<T> {
-    let ranks = (0..setting.calls).flat_map(|_| 0..setting.hosts);
+    let ranks = (0..setting.calls.count).flat_map(|_| 0..setting.hosts);
     Simulation::new(network(setting), ranks.map(Host).collect())
 }
 
 /// The time at which each process calls.
 fn calls(setting: &Setting) -> impl Iterator<Item = (Process, Nanos)> {
-    (0..setting.calls * setting.hosts).map(|process| {
+    (0..setting.calls.count * setting.hosts).map(|process| {
         let rank = process % setting.hosts;
         let late = setting
             .late
@@ -201,7 +201,7 @@ enum Event {
 
 impl Machine {
     fn new(setting: &Setting, program: impl Fn(u32) -> VecDeque<Step>) -> Self {
-        let ranks = (0..setting.calls).flat_map(|_| 0..setting.hosts);
+        let ranks = (0..setting.calls.count).flat_map(|_| 0..setting.hosts);
         let programs: Vec<_> = ranks.map(program).collect();
         let mut simulation = simulation(setting);
         for (process, at) in calls(setting) {
@@ -209,7 +209,7 @@ impl Machine {
         }
         Self {
             hosts: setting.hosts,
-            fold_rate: setting.fold_rate,
+            fold_rate: setting.cluster.fold_rate,
             simulation,
             waiting: BTreeMap::new(),
             is_free: vec![false; programs.len()],
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn times_are_those_of_the_formulas() {
         let mut setting = Setting::new(8, 64 * MIB);
-        setting.fold_rate = 1e15;
+        setting.cluster.fold_rate = 1e15;
         let cases = [
             (Baseline::Binomial, 3.0),
             (Baseline::Rabenseifner, 1.75),
@@ -306,9 +306,9 @@ mod tests {
     fn calls_at_once_share_links() {
         let mut setting = Setting::new(8, MIB);
         let times = [Baseline::Binomial, Baseline::Pipeline(1 << 16), Baseline::Paper].map(|baseline| {
-            setting.calls = 1;
+            setting.calls.count = 1;
             let alone = run(&setting, baseline).time.as_seconds();
-            setting.calls = 8;
+            setting.calls.count = 8;
             run(&setting, baseline).time.as_seconds() / alone
         });
         assert!(times.iter().all(|times| (4.0..8.1).contains(times)), "{times:?}");
@@ -318,10 +318,10 @@ mod tests {
     #[test]
     fn changes_of_a_host_count() {
         let mut setting = Setting::new(2, 64 * MIB);
-        setting.fold_rate = 1e15;
-        setting.root = 1;
+        setting.cluster.fold_rate = 1e15;
+        setting.calls.root = 1;
         let alone = run(&setting, Baseline::Binomial).time;
-        setting.changes = vec![Change {
+        setting.cluster.changes = vec![Change {
             at: Nanos(alone.0 / 2),
             host: 0,
             outwards: 0.5,
@@ -331,7 +331,7 @@ mod tests {
         let disturbed = run(&setting, Baseline::Binomial).time;
         let times = disturbed.as_seconds() / alone.as_seconds();
         assert!((times - 1.5).abs() < 0.01, "{times:.3}");
-        setting.root = 0;
+        setting.calls.root = 0;
         let other_way = run(&setting, Baseline::Binomial).time;
         assert!(other_way - alone < Nanos::from_micros(1), "{other_way} {alone}");
     }
@@ -341,7 +341,7 @@ mod tests {
     fn all_of_them_end() {
         for hosts in [1, 2, 3, 5, 6, 7, 12, 200] {
             let mut setting = Setting::new(hosts, MIB);
-            setting.root = hosts - 1;
+            setting.calls.root = hosts - 1;
             setting.late = vec![(0, Nanos::from_millis(3))];
             for baseline in [
                 Baseline::Binomial,

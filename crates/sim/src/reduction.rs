@@ -28,7 +28,7 @@ mod what;
 
 pub use self::{
     oracle::Violation,
-    setting::{Change, Fault, Made, Setting, Shared, Slow},
+    setting::{Calls, Change, Cluster, Fault, Made, Setting, Shared, Slow, Timeouts},
 };
 
 /// A finished simulation.
@@ -72,7 +72,7 @@ pub fn run(setting: &Setting) -> Result<Outcome, Violation> {
 pub fn run_in_turns(setting: &Setting) -> Result<Vec<Nanos>, Violation> {
     let mut job = Job::new(setting);
     let mut times = Vec::new();
-    for call in 0..u64::from(setting.calls) {
+    for call in 0..u64::from(setting.calls.count) {
         job.open = call..call + 1;
         let began = job.simulation.now();
         if call > 0 {
@@ -82,7 +82,7 @@ pub fn run_in_turns(setting: &Setting) -> Result<Vec<Nanos>, Violation> {
         }
         job.play()?;
         job.oracle.judge(&job.sites, call)?;
-        let ended = job.sites[setting.root as usize].ends.get(&call);
+        let ended = job.sites[setting.calls.root as usize].ends.get(&call);
         times.push(ended.map_or(Nanos::ZERO, |(at, _)| *at - began));
     }
     Ok(times)
@@ -104,8 +104,8 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     fn new(setting: &'a Setting) -> Self {
-        let mut network = Network::uniform(setting.hosts + 1, setting.rate, setting.latency);
-        network.set_message_time(setting.message_time);
+        let mut network = Network::uniform(setting.hosts + 1, setting.cluster.rate, setting.cluster.latency);
+        network.set_message_time(setting.cluster.message_time);
         for host in 0..setting.hosts {
             setting.set_rates(host, &mut network, Host(host));
         }
@@ -118,7 +118,10 @@ impl<'a> Job<'a> {
         let mut simulation = Simulation::new(network, hosts.map(Host).collect());
         let mut dice = Dice::new(setting.seed);
         let token = |_| Token(u128::from(dice.word()) << 64 | u128::from(dice.word()));
-        let members = setting.shared.map_or(setting.hosts, |shared| shared.members);
+        let members = setting
+            .calls
+            .shared
+            .map_or(setting.hosts, |shared| shared.members);
         let tokens: Vec<Token> = (0..members).map(token).collect();
         for rank in 0..setting.hosts {
             let late = setting.late.iter().find(|(late, _)| *late == rank);
@@ -133,17 +136,17 @@ impl<'a> Job<'a> {
             sites: (0..3 * setting.hosts)
                 .map(|site| SiteState::new(Site(site)))
                 .collect(),
-            open: 0..setting.calls.into(),
+            open: 0..setting.calls.count.into(),
             call: Call {
-                bytes: setting.bytes,
+                bytes: setting.calls.bytes,
                 element_bytes: 1,
                 contributions: setting.contributions(),
-                root: Member(setting.root),
-                is_spread: setting.is_spread,
-                order: setting.order,
+                root: Member(setting.calls.root),
+                is_spread: setting.calls.is_spread,
+                order: setting.calls.order,
                 operation: 7,
-                on_loss: setting.on_loss,
-                on_root_loss: setting.on_root_loss,
+                on_loss: setting.calls.on_loss,
+                on_root_loss: setting.calls.on_root_loss,
                 gives_way_to: None,
             },
             tokens,
@@ -152,7 +155,7 @@ impl<'a> Job<'a> {
             from_scheduler: 0,
         };
         job.sites[0].scheduler = Some(job.scheduler(Site(0)));
-        if setting.shared.is_some() {
+        if setting.calls.shared.is_some() {
             for rank in 0..setting.hosts {
                 let held = setting.held_by(rank);
                 held.into_iter()
@@ -165,11 +168,11 @@ impl<'a> Job<'a> {
     fn scheduler(&self, site: Site) -> Scheduler {
         let setting = self.setting;
         let costs = Costs {
-            latency: setting.latency.as_seconds(),
-            per_chunk: MESSAGES_PER_CHUNK * setting.message_time.as_seconds(),
-            rate: setting.rate,
+            latency: setting.cluster.latency.as_seconds(),
+            per_chunk: MESSAGES_PER_CHUNK * setting.cluster.message_time.as_seconds(),
+            rate: setting.cluster.rate,
         };
-        let mut scheduler = Scheduler::new(site, costs, Duration::from(setting.patience));
+        let mut scheduler = Scheduler::new(site, costs, Duration::from(setting.timeouts.late_rank));
         scheduler.add_group(GROUP, (0..setting.hosts).map(Site).collect());
         let host_of = |site: u32| match site / setting.hosts {
             0 | 1 => site % setting.hosts,
@@ -180,8 +183,8 @@ impl<'a> Job<'a> {
         for site in setting.hosts..3 * setting.hosts {
             scheduler.set_capacity(Site(site), 0.0);
         }
-        for slow in setting.slow.iter().filter(|slow| slow.is_known) {
-            let folding = setting.fold_rate * slow.folding / setting.rate;
+        for slow in setting.cluster.slow.iter().filter(|slow| slow.is_known) {
+            let folding = setting.cluster.fold_rate * slow.folding / setting.cluster.rate;
             scheduler.set_capacity(Site(slow.host), slow.inwards.min(folding).min(1.0));
         }
         scheduler
@@ -204,7 +207,7 @@ impl<'a> Job<'a> {
     fn run(mut self) -> Result<Outcome, Violation> {
         self.play()?;
         let mut ends = Vec::new();
-        for call in 0..u64::from(self.setting.calls) {
+        for call in 0..u64::from(self.setting.calls.count) {
             ends.push(self.oracle.judge(&self.sites, call)?);
         }
         // One end that is not a result tells more than those that are.
@@ -213,7 +216,7 @@ impl<'a> Job<'a> {
         let end = ends.iter().find(is_bad).or(ends.last()).cloned().flatten();
         let root = match end {
             Some(End::Done { root, .. }) => root.0,
-            _ => self.setting.root,
+            _ => self.setting.calls.root,
         };
         let last = |site: &SiteState| site.ends.values().map(|(at, _)| *at).max();
         let time = last(&self.sites[root as usize]);
@@ -307,7 +310,7 @@ impl<'a> Job<'a> {
                 self.sites[at].take(now, &chunk, word);
                 // Each clock began at another time.
                 let arrived = now + Nanos::from_millis(u64::from(process.0) * 1000);
-                let (span, what) = (self.setting.completion, What::Answered(number, arrived));
+                let (span, what) = (self.setting.cluster.completion, What::Answered(number, arrived));
                 self.simulation
                     .send_after(span, process, Process(from.0), MESSAGE_BYTES, what);
             }
@@ -490,7 +493,7 @@ impl<'a> Job<'a> {
                 }
                 WorkerAction::SendChunk(chunk) => {
                     let word = site.word(
-                        self.setting.order,
+                        self.setting.calls.order,
                         chunk.header.session.call,
                         chunk.place,
                         &chunk.range,
@@ -511,9 +514,9 @@ impl<'a> Job<'a> {
                     operands,
                     into,
                 } => {
-                    site.fold(self.setting.order, session.call, &range, &operands, into);
+                    site.fold(self.setting.calls.order, session.call, &range, &operands, into);
                     let bytes = (range.end - range.start) * (operands.len() as u64 - 1);
-                    let span = Nanos::of_transfer(bytes, self.setting.fold_rate);
+                    let span = Nanos::of_transfer(bytes, self.setting.cluster.fold_rate);
                     let what = What::Folded(session, stream, index);
                     self.simulation.work(span, process, what);
                 }

@@ -34,7 +34,7 @@ fn results_are_exact() {
             for bytes in [0, 1, 4_095, 4_096, 4_097, MIB] {
                 for root in [0, hosts / 2, hosts - 1] {
                     let mut setting = Setting::new(hosts, bytes);
-                    (setting.order, setting.root) = (order, root);
+                    (setting.calls.order, setting.calls.root) = (order, root);
                     let outcome = run(&setting);
                     assert_eq!(
                         outcome.map(|outcome| outcome.end),
@@ -57,14 +57,14 @@ fn short_contributions_take_one_hop() {
     for order in [Order::Any, Order::Ordered] {
         for (root, hops) in [(0, 2), (5, 4)] {
             let mut setting = Setting::new(8, 4_000);
-            (setting.order, setting.root) = (order, root);
+            (setting.calls.order, setting.calls.root) = (order, root);
             let outcome = run(&setting).unwrap();
             let from_scheduler = outcome.messages_from_scheduler;
             assert_eq!((from_scheduler, outcome.messages_to_scheduler), (9, 9));
-            let links = 2.0 * 8.0 * 4_500.0 / setting.rate;
+            let links = 2.0 * 8.0 * 4_500.0 / setting.cluster.rate;
             let time = outcome.time.as_seconds() - links;
             assert!(
-                time <= f64::from(hops) * setting.latency.as_seconds(),
+                time <= f64::from(hops) * setting.cluster.latency.as_seconds(),
                 "{:?}",
                 outcome.time
             );
@@ -146,7 +146,7 @@ fn one_way_cuts_are_gone_around() {
     ] {
         for (root, is_spread) in [(0, false), (1, false), (0, true)] {
             let mut setting = Setting::new(hosts, 4 * MIB);
-            (setting.order, setting.root, setting.is_spread) = (order, root, is_spread);
+            (setting.calls.order, setting.calls.root, setting.calls.is_spread) = (order, root, is_spread);
             let undisturbed = run(&setting).unwrap().time.as_seconds();
             for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
                 if from == to {
@@ -163,7 +163,7 @@ fn one_way_cuts_are_gone_around() {
                         "{hosts} hosts, root {root}, {order:?}, spread: {is_spread}, {from} to {to} at {at} s"
                     );
                     assert_eq!(outcome.end, Some(expected), "{case}");
-                    let limit = 4.0 * undisturbed + 3.0 * setting.link_timeout.as_seconds();
+                    let limit = 4.0 * undisturbed + 3.0 * setting.timeouts.link.as_seconds();
                     assert!(
                         outcome.time.as_seconds() < limit,
                         "{case}: {}",
@@ -182,7 +182,7 @@ fn a_lost_host_can_be_excluded() {
     setting.faults = vec![(Nanos::from_millis(60), Fault::KillHost(3))];
     let lost = vec![Member(3)];
     assert_eq!(run(&setting).unwrap().end, Some(End::Lost(lost.clone())));
-    setting.on_loss = OnLoss::Exclude;
+    setting.calls.on_loss = OnLoss::Exclude;
     let end = End::Done {
         root: Member(0),
         excluded: lost,
@@ -196,7 +196,7 @@ fn the_root_can_move() {
     let mut setting = Setting::new(8, 8 * MIB);
     setting.faults = vec![(Nanos::from_millis(60), Fault::KillRank(0))];
     assert_eq!(run(&setting).unwrap().end, Some(End::RootLost));
-    setting.on_root_loss = OnRootLoss::MoveTo(Member(5));
+    setting.calls.on_root_loss = OnRootLoss::MoveTo(Member(5));
     let end = End::Done {
         root: Member(5),
         excluded: Vec::new(),
@@ -236,12 +236,12 @@ fn random_faults_in_short_collectives() {
     let seeds = number("ROPEWALK_SEEDS").unwrap_or(2_000);
     for seed in begin..begin + seeds {
         let mut setting = Setting::random(seed);
-        setting.shared = None;
-        if setting.made == Made::SideBySide {
-            setting.made = Made::ByEach;
+        setting.calls.shared = None;
+        if setting.calls.made == Made::SideBySide {
+            setting.calls.made = Made::ByEach;
         }
-        setting.bytes %= 1_025;
-        setting.is_spread = seed % 4 > 0;
+        setting.calls.bytes %= 1_025;
+        setting.calls.is_spread = seed % 4 > 0;
         for (_, at) in &mut setting.late {
             at.0 %= SPAN;
         }
@@ -262,12 +262,12 @@ fn shared_contributions_survive_any_rank() {
         for victim in 0..hosts {
             for at in [0, 3, 20, 60] {
                 let mut setting = Setting::new(hosts, 4 * MIB);
-                setting.shared = Some(Shared {
+                setting.calls.shared = Some(Shared {
                     members,
                     holders: hosts,
                 });
-                setting.order = Order::Ordered;
-                setting.on_root_loss = OnRootLoss::MoveToLowest;
+                setting.calls.order = Order::Ordered;
+                setting.calls.on_root_loss = OnRootLoss::MoveToLowest;
                 setting.late = vec![(hosts - 1, Nanos::from_millis(2))];
                 if hosts > 1 {
                     setting.faults = vec![(Nanos::from_millis(at), Fault::KillRank(victim))];
@@ -329,7 +329,7 @@ fn receiving_slowly(bytes: u64, hosts: &[u32]) -> Setting {
         folding: 1.0,
         is_known: false,
     };
-    setting.slow = BTreeSet::from_iter(hosts).into_iter().map(slow).collect();
+    setting.cluster.slow = BTreeSet::from_iter(hosts).into_iter().map(slow).collect();
     setting
 }
 
@@ -358,7 +358,7 @@ fn later_calls_go_around_slow_hosts() {
     for hosts in sets {
         for bytes in [MIB, 4 * MIB] {
             let mut setting = receiving_slowly(bytes, &hosts);
-            setting.calls = 7;
+            setting.calls.count = 7;
             let times = run_in_turns(&setting).unwrap();
             let factors = times
                 .iter()
@@ -376,12 +376,12 @@ fn later_calls_go_around_slow_hosts() {
 fn calls_at_once_keep_apart() {
     let mut setting = Setting::new(8, MIB);
     let alone = factor(&setting);
-    setting.calls = 8;
+    setting.calls.count = 8;
     let times = factor(&setting) / alone;
     assert!((4.0..9.0).contains(&times), "{times:.2}");
     for seed in 0..30 {
         let mut setting = Setting::random(seed);
-        setting.calls = 3;
+        setting.calls.count = 3;
         run(&setting).unwrap_or_else(|violation| panic!("seed {seed}: {violation:?}"));
     }
 }

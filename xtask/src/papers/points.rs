@@ -174,8 +174,8 @@ pub(super) fn mean_seconds(settings: &[Setting], policy: Policy) -> anyhow::Resu
 /// A point in one draw of the other programs.
 pub(super) fn drawn(point: Point, draw: u64) -> Setting {
     let mut setting = setting(point.hosts, point.bytes);
-    setting.calls = point.calls;
-    setting.changes = match point.load {
+    setting.calls.count = point.calls;
+    setting.cluster.changes = match point.load {
         Load::None => Vec::new(),
         Load::On { hosts, .. } => interference(point.hosts, hosts, draw),
         Load::Draw(draw) => interference(point.hosts, point.hosts, draw),
@@ -186,9 +186,9 @@ pub(super) fn drawn(point: Point, draw: u64) -> Setting {
 /// Hosts like those of C1, with nothing else on them.
 pub(super) fn setting(hosts: u32, bytes: u64) -> Setting {
     let mut setting = Setting::new(hosts, bytes);
-    setting.rate = RATE;
-    setting.latency = LATENCY;
-    setting.fold_rate = FOLD_RATE;
+    setting.cluster.rate = RATE;
+    setting.cluster.latency = LATENCY;
+    setting.cluster.fold_rate = FOLD_RATE;
     setting
 }
 
@@ -196,10 +196,10 @@ pub(super) fn setting(hosts: u32, bytes: u64) -> Setting {
 pub(super) fn with_slow_receivers(hosts: u32, bytes: u64, slow: u32, draw: u64) -> Setting {
     let mut setting = setting(hosts, bytes);
     let mut dice = Dice::new(draw);
-    while setting.slow.len() < slow as usize {
+    while setting.cluster.slow.len() < slow as usize {
         let host = dice.within(1..hosts.into()) as u32;
-        if setting.slow.iter().all(|known| known.host != host) {
-            setting.slow.push(Slow {
+        if setting.cluster.slow.iter().all(|known| known.host != host) {
+            setting.cluster.slow.push(Slow {
                 host,
                 outwards: 1.0,
                 inwards: 0.1,

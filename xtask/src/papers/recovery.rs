@@ -28,13 +28,14 @@ pub(super) fn table2(extent: Extent) -> anyhow::Result<Made> {
     let time_alone = ours(&alone)?.time;
     let mut copied = alone.clone();
     // Every host sends one original and receives one, and the reduction goes on meanwhile, as in the paper.
-    copied.copies = Some(Nanos::of_transfer(copied.bytes, copied.rate) + copied.latency);
+    copied.copies =
+        Some(Nanos::of_transfer(copied.calls.bytes, copied.cluster.rate) + copied.cluster.latency);
     let time_copied = ours(&copied)?.time;
     // A call returns when its copy is stored, and only then counts.
     let mut acknowledged = copied.clone();
-    acknowledged.acknowledged = Some(alone.latency);
+    acknowledged.acknowledged = Some(alone.cluster.latency);
     let time_acknowledged = ours(&acknowledged)?.time;
-    let stored = copied.copies.unwrap_or_default() + alone.latency;
+    let stored = copied.copies.unwrap_or_default() + alone.cluster.latency;
     let begin = Nanos::ZERO;
     let cases = [
         (
@@ -110,7 +111,8 @@ fn rounds_and_runs(extent: Extent) -> (u64, u64) {
 pub(super) fn table2_of_others(extent: Extent) -> anyhow::Result<Made> {
     let (rounds, runs) = rounds_and_runs(extent);
     let mut setting = setting(HOSTS, 32 << 20);
-    setting.copies = Some(Nanos::of_transfer(setting.bytes, setting.rate) + setting.latency);
+    setting.copies =
+        Some(Nanos::of_transfer(setting.calls.bytes, setting.cluster.rate) + setting.cluster.latency);
     let setting = &setting;
     let mut text = format!(
         "Simulated on {HOSTS} hosts, 32 MiB, rounds of {runs} runs:\n\n\
@@ -188,7 +190,8 @@ pub(super) fn formula5(extent: Extent) -> anyhow::Result<Made> {
     );
     for hosts in [50, 100, 150, 200] {
         let mut setting = setting(hosts, 32 << 20);
-        let exposure = Nanos::of_transfer(setting.bytes, setting.rate) + setting.latency;
+        let exposure =
+            Nanos::of_transfer(setting.calls.bytes, setting.cluster.rate) + setting.cluster.latency;
         setting.copies = Some(exposure);
         let undisturbed = paper::run(&setting).outcome.time.as_seconds();
         let any = |dice: &mut Dice| dice.within(1..u64::from(hosts)) as u32;
@@ -197,7 +200,10 @@ pub(super) fn formula5(extent: Extent) -> anyhow::Result<Made> {
             .iter()
             .filter(|outcome| outcome.outcome.time != Nanos::NEVER);
         let recovered = recovered.count() as f64 / outcomes.len() as f64;
-        let (formula, exposure) = (task_time(hosts, setting.bytes as f64), exposure.as_seconds());
+        let (formula, exposure) = (
+            task_time(hosts, setting.calls.bytes as f64),
+            exposure.as_seconds(),
+        );
         let loss = -(-f64::from(hosts) * exposure / MTBF_SECONDS).exp_m1();
         writeln!(
             text,

@@ -189,16 +189,16 @@ impl Arguments {
             self.mbit
         );
         let mut setting = Setting::new(self.hosts, self.size);
-        setting.root = is_a_rank(self.root)?;
+        setting.calls.root = is_a_rank(self.root)?;
         if self.ordered {
-            setting.order = Order::Ordered;
+            setting.calls.order = Order::Ordered;
         }
-        setting.rate = self.mbit * 1e6 / 8.0;
-        setting.latency = Nanos::from_seconds(self.latency);
+        setting.cluster.rate = self.mbit * 1e6 / 8.0;
+        setting.cluster.latency = Nanos::from_seconds(self.latency);
         setting.seed = self.seeds.seed;
         for SlowHost(slow) in &self.slow {
             is_a_rank(slow.host)?;
-            setting.slow.push(*slow);
+            setting.cluster.slow.push(*slow);
         }
         for RankTime(rank, time) in &self.late {
             setting.late.push((is_a_rank(*rank)?, *time));
@@ -231,7 +231,7 @@ fn row(setting: &Setting, policy: Policy) -> anyhow::Result<Row> {
     Ok(Row {
         policy: policy.name(),
         hosts: setting.hosts,
-        bytes: setting.bytes,
+        bytes: setting.calls.bytes,
         time_s: time.as_seconds(),
         floor_s: setting.floor().as_seconds(),
         messages_to_scheduler: received,

@@ -120,7 +120,7 @@ impl<'a> World<'a> {
         }
         for (at, fault) in &setting.faults {
             if let Fault::KillRank(host) | Fault::KillHost(host) = fault
-                && *host != setting.root
+                && *host != setting.calls.root
             {
                 let rank = Member(rank_of(setting, *host));
                 simulation.after(*at, Process(0), What::Fault(rank));
@@ -135,7 +135,7 @@ impl<'a> World<'a> {
         Self {
             setting,
             simulation,
-            reductions: (0..setting.calls).map(reduction).collect(),
+            reductions: (0..setting.calls.count).map(reduction).collect(),
             dead: BTreeSet::new(),
             known: BTreeMap::new(),
             over: BTreeSet::new(),
@@ -176,7 +176,7 @@ impl<'a> World<'a> {
             }
             What::Assigned(number) => self.begin(process, number),
             What::Asked { number, by } => {
-                let bytes = self.setting.bytes + MESSAGE_BYTES;
+                let bytes = self.setting.calls.bytes + MESSAGE_BYTES;
                 self.simulation
                     .send(process, of_call(by), bytes, What::Pulled(number));
             }
@@ -272,7 +272,7 @@ impl<'a> World<'a> {
             && matches!(running.stage, Stage::Pulling(_))
         {
             running.stage = Stage::Folding;
-            let span = Nanos::of_transfer(self.setting.bytes, self.setting.fold_rate);
+            let span = Nanos::of_transfer(self.setting.calls.bytes, self.setting.cluster.fold_rate);
             self.simulation.work(span, process, What::Folded(number));
         }
     }
@@ -287,15 +287,15 @@ impl<'a> World<'a> {
 
     /// A process and its node are lost.
     fn strike(&mut self, member: Member) {
-        if self.ended == self.setting.calls || !self.dead.insert(member) {
+        if self.ended == self.setting.calls.count || !self.dead.insert(member) {
             return;
         }
         let position = self.position_of(member);
         self.position.get_or_insert(position);
-        for call in 0..self.setting.calls {
+        for call in 0..self.setting.calls.count {
             self.simulation
                 .kill(Process(call * self.setting.hosts + member.0));
-            let span = Nanos(self.setting.detection.0 * DETECTION_OF_HOSTS);
+            let span = Nanos(self.setting.timeouts.detection.0 * DETECTION_OF_HOSTS);
             let master = Process(call * self.setting.hosts);
             self.simulation.after(span, master, What::Detected(member));
         }
@@ -377,7 +377,9 @@ impl<'a> World<'a> {
             ..
         } = self;
         let lives = |process: &u32| !dead.contains(&Member(process % setting.hosts));
-        let mut living = (0..setting.calls * setting.hosts).filter(lives).map(Process);
+        let mut living = (0..setting.calls.count * setting.hosts)
+            .filter(lives)
+            .map(Process);
         assert!(
             is_lost || living.all(|process| over.contains(&process)),
             "the end reaches everybody who lives"

@@ -24,7 +24,7 @@ impl Job<'_> {
                 for site in [host, host + setting.hosts, self.copy_kept_by(host).0] {
                     self.kill(Process(site));
                     self.oracle.note_gone(site);
-                    let span = Nanos(20 * setting.detection.0);
+                    let span = Nanos(20 * setting.timeouts.detection.0);
                     // That its copy is gone follows from the rank's loss.
                     let others = (0..2 * setting.hosts).filter(|other| other % setting.hosts != host);
                     for other in others.filter(|_| site < 2 * setting.hosts) {
@@ -38,7 +38,7 @@ impl Job<'_> {
                 self.simulation.freeze(self.copy_kept_by(rank));
                 let world = Process(3 * setting.hosts);
                 self.simulation.after(span, world, What::Thaw(rank));
-                if span > Nanos(20 * setting.detection.0) {
+                if span > Nanos(20 * setting.timeouts.detection.0) {
                     self.give_up_rank(rank);
                 }
             }
@@ -46,9 +46,9 @@ impl Job<'_> {
                 self.simulation.cut(Host(from), Host(to));
                 let world = Process(3 * setting.hosts);
                 self.simulation.after(span, world, What::Heal(from, to));
-                if span > setting.link_timeout && from != to {
+                if span > setting.timeouts.link && from != to {
                     let what = What::Silent(from, to);
-                    self.simulation.after(setting.link_timeout, world, what);
+                    self.simulation.after(setting.timeouts.link, world, what);
                 }
             }
         }
@@ -87,7 +87,7 @@ impl Job<'_> {
         }
         let world = Process(3 * self.setting.hosts);
         self.simulation
-            .after(self.setting.link_timeout, world, What::Silent(from, to));
+            .after(self.setting.timeouts.link, world, What::Silent(from, to));
     }
 
     /// The agent of a rank sees that the rank is gone, or fences it.
@@ -99,7 +99,7 @@ impl Job<'_> {
         self.oracle.note_gone(self.copy_kept_by(rank).0);
         let agent = Process(rank + self.setting.hosts);
         self.simulation
-            .after(self.setting.detection, agent, What::RankGone);
+            .after(self.setting.timeouts.detection, agent, What::RankGone);
     }
 
     /// An agent inherits the original, and only then tells everybody that the rank is lost.
@@ -117,7 +117,7 @@ impl Job<'_> {
                 site.ends.contains_key(&call)
                     && !scheduler.is_some_and(|scheduler| scheduler.has_to_keep(session))
             };
-            let calls = (0..self.setting.calls.into()).filter(|call| !has_let_go(*call));
+            let calls = (0..self.setting.calls.count.into()).filter(|call| !has_let_go(*call));
             let calls: Vec<u64> = calls.collect();
             let original = (Member(rank), self.tokens[rank as usize]);
             self.contribute_to(agent, calls, &[original]);

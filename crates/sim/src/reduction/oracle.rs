@@ -56,18 +56,18 @@ impl Oracle {
     pub(super) fn new(setting: &Setting) -> Self {
         let is_cut = |fault: &super::Fault| matches!(fault, super::Fault::Cut(..));
         Self {
-            order: setting.order,
+            order: setting.calls.order,
             hosts: setting.hosts,
-            shared: setting.shared,
-            made: setting.made,
-            root: setting.root,
-            is_spread: setting.is_spread,
-            bytes: setting.bytes,
+            shared: setting.calls.shared,
+            made: setting.calls.made,
+            root: setting.calls.root,
+            is_spread: setting.calls.is_spread,
+            bytes: setting.calls.bytes,
             gone: BTreeSet::new(),
             holders: BTreeMap::new(),
             overwritten: None,
             has_cuts: setting.faults.iter().any(|(_, fault)| is_cut(fault)),
-            has_copies: setting.copies.is_some() || setting.shared.is_some(),
+            has_copies: setting.copies.is_some() || setting.calls.shared.is_some(),
         }
     }
 

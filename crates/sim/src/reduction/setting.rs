@@ -7,50 +7,18 @@ use crate::{Dice, Host, Nanos, Network};
 pub struct Setting {
     /// Hosts, each with one rank.
     pub hosts: u32,
-    /// How many reductions all ranks call at once.
-    pub calls: u32,
-    /// Bytes of each contribution.
-    pub bytes: u64,
-    /// The rank that gets the result.
-    pub root: u32,
-    /// All ranks get the result.
-    pub is_spread: bool,
-    /// The contributions, if each may be on several hosts; otherwise ranks make them.
-    pub shared: Option<Shared>,
-    /// The ranks that make contributions, if they are not shared, and how these make the result.
-    pub made: Made,
+    /// The reductions that all ranks call.
+    pub calls: Calls,
+    /// The links and processors of the hosts.
+    pub cluster: Cluster,
+    /// When a process is given up, or not waited for.
+    pub timeouts: Timeouts,
     /// So long after its rank has called a contribution is also on the next host; never if there is no time.
     pub copies: Option<Nanos>,
     /// Calls count only so long after their copies are made; if there is no time, at once.
     pub acknowledged: Option<Nanos>,
-    /// The order of folding.
-    pub order: Order,
-    /// The answer to the loss of contributions.
-    pub on_loss: OnLoss,
-    /// The answer to the loss of the root.
-    pub on_root_loss: OnRootLoss,
-    /// Bytes per second of each link and direction.
-    pub rate: f64,
-    /// Seconds that a message takes on top of its bytes.
-    pub latency: Nanos,
-    /// The work of a processor for each message between hosts, at either end.
-    pub message_time: Nanos,
-    /// Bytes per second that a host's processor folds if it does nothing else.
-    pub fold_rate: f64,
-    /// The agent of a host sees that a rank is lost after so long; other hosts see a lost host after 20 times as long.
-    pub detection: Nanos,
-    /// The answer to a chunk takes so much longer than a message.
-    pub completion: Nanos,
-    /// A site that is cut off counts as unreachable after so long.
-    pub link_timeout: Nanos,
-    /// The scheduler begins without ranks that are late by so much.
-    pub patience: Nanos,
     /// Ranks that call later than at time zero.
     pub late: Vec<(u32, Nanos)>,
-    /// The hosts whose links or processors are slower than the others'.
-    pub slow: Vec<Slow>,
-    /// Other programs on the hosts, in the order of time. Nobody tells the planner of them.
-    pub changes: Vec<Change>,
     /// Senders report the rates that they measure, and the scheduler may change its plan.
     pub are_rates_reported: bool,
     /// The faults, and when they strike.
@@ -61,6 +29,59 @@ pub struct Setting {
     pub killed_after_end: Option<Nanos>,
     /// The seed of the tokens.
     pub seed: u64,
+}
+
+/// The reductions that all ranks call at once.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    /// The number of reductions.
+    pub count: u32,
+    /// Bytes of each contribution.
+    pub bytes: u64,
+    /// The rank that gets the result.
+    pub root: u32,
+    /// All ranks get the result.
+    pub is_spread: bool,
+    /// The contributions, if each may be on several hosts; otherwise ranks make them.
+    pub shared: Option<Shared>,
+    /// The ranks that make contributions, if they are not shared, and how these make the result.
+    pub made: Made,
+    /// The order of folding.
+    pub order: Order,
+    /// The answer to the loss of contributions.
+    pub on_loss: OnLoss,
+    /// The answer to the loss of the root.
+    pub on_root_loss: OnRootLoss,
+}
+
+/// The links and processors of the hosts.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Bytes per second of each link and direction.
+    pub rate: f64,
+    /// The time that a message takes on top of its bytes.
+    pub latency: Nanos,
+    /// The work of a processor for each message between hosts, at either end.
+    pub message_time: Nanos,
+    /// Bytes per second that a host's processor folds if it does nothing else.
+    pub fold_rate: f64,
+    /// The answer to a chunk takes so much longer than a message.
+    pub completion: Nanos,
+    /// The hosts whose links or processors are slower than the others'.
+    pub slow: Vec<Slow>,
+    /// Other programs on the hosts, in the order of time. Nobody tells the planner of them.
+    pub changes: Vec<Change>,
+}
+
+/// When a process is given up, or not waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// The agent of a host sees that a rank is lost after so long; other hosts see a lost host after 20 times as long.
+    pub detection: Nanos,
+    /// A site that is cut off counts as unreachable after so long.
+    pub link: Nanos,
+    /// The scheduler begins without ranks that are late by so much.
+    pub late_rank: Nanos,
 }
 
 /// Contributions that several ranks hold.
@@ -131,32 +152,38 @@ impl Setting {
     pub fn new(hosts: u32, bytes: u64) -> Self {
         Self {
             hosts,
-            calls: 1,
-            bytes,
-            root: 0,
-            shared: None,
-            made: Made::ByEach,
+            calls: Calls {
+                count: 1,
+                bytes,
+                root: 0,
+                is_spread: false,
+                shared: None,
+                made: Made::ByEach,
+                order: Order::Any,
+                on_loss: OnLoss::Fail,
+                on_root_loss: OnRootLoss::Fail,
+            },
+            cluster: Cluster {
+                rate: 50e6,
+                latency: Nanos::from_micros(50),
+                message_time: Nanos::from_micros(5),
+                fold_rate: 2e9,
+                completion: Nanos::ZERO,
+                slow: Vec::new(),
+                changes: Vec::new(),
+            },
+            timeouts: Timeouts {
+                detection: Nanos::from_millis(1),
+                link: Nanos::from_millis(100),
+                late_rank: Nanos::from_millis(5),
+            },
             copies: None,
-            is_spread: false,
             acknowledged: None,
-            order: Order::Any,
-            on_loss: OnLoss::Fail,
-            on_root_loss: OnRootLoss::Fail,
-            rate: 50e6,
-            latency: Nanos::from_micros(50),
-            message_time: Nanos::from_micros(5),
-            fold_rate: 2e9,
-            detection: Nanos::from_millis(1),
-            completion: Nanos::ZERO,
-            link_timeout: Nanos::from_millis(100),
-            patience: Nanos::from_millis(5),
             late: Vec::new(),
-            slow: Vec::new(),
-            changes: Vec::new(),
             are_rates_reported: true,
+            faults: Vec::new(),
             loses_sent: false,
             killed_after_end: None,
-            faults: Vec::new(),
             seed: 1,
         }
     }
@@ -164,13 +191,17 @@ impl Setting {
     /// The rates of a host's links, and its processor, in the network, where it has another number there.
     pub(crate) fn set_rates(&self, host: u32, network: &mut Network, there: Host) {
         let (outwards, inwards, processor) = match self.slow_host(host) {
-            Some(slow) => (self.rate * slow.outwards, self.rate * slow.inwards, slow.folding),
-            None => (self.rate, self.rate, 1.0),
+            Some(slow) => (
+                self.cluster.rate * slow.outwards,
+                self.cluster.rate * slow.inwards,
+                slow.folding,
+            ),
+            None => (self.cluster.rate, self.cluster.rate, 1.0),
         };
         network.set_rate_out(there, outwards);
         network.set_rate_in(there, inwards);
         network.set_processor(there, processor);
-        for change in self.changes.iter().filter(|change| change.host == host) {
+        for change in self.cluster.changes.iter().filter(|change| change.host == host) {
             network.change_rate_out(there, change.at, outwards * change.outwards);
             network.change_rate_in(there, change.at, inwards * change.inwards);
             network.change_processor(there, change.at, processor * change.folding);
@@ -178,7 +209,7 @@ impl Setting {
     }
 
     fn slow_host(&self, host: u32) -> Option<&Slow> {
-        self.slow.iter().find(|slow| slow.host == host)
+        self.cluster.slow.iter().find(|slow| slow.host == host)
     }
 
     /// A small job with faults drawn from a seed.
@@ -188,28 +219,28 @@ impl Setting {
         let hosts = dice.within(2..20) as u32;
         let mut setting = Self::new(hosts, dice.within(0..BYTES_MAX));
         setting.seed = seed;
-        setting.root = dice.below(hosts.into()) as u32;
+        setting.calls.root = dice.below(hosts.into()) as u32;
         if dice.once_in(3) {
-            setting.order = Order::Ordered;
+            setting.calls.order = Order::Ordered;
         }
         let rank = |dice: &mut Dice| dice.below(hosts.into()) as u32;
         if dice.once_in(2) {
-            setting.on_loss = OnLoss::Exclude;
+            setting.calls.on_loss = OnLoss::Exclude;
         }
         if dice.once_in(2) {
-            setting.on_root_loss = OnRootLoss::MoveTo(Member(rank(&mut dice)));
+            setting.calls.on_root_loss = OnRootLoss::MoveTo(Member(rank(&mut dice)));
         }
         // Faults strike while the job runs, for the most part.
         let span = setting.floor().0 * 3 / 2 + Nanos::from_millis(10).0;
         let when = |dice: &mut Dice| Nanos(dice.below(span));
         if dice.once_in(4) {
-            setting.completion = Nanos::from_micros(dice.below(3_000));
+            setting.cluster.completion = Nanos::from_micros(dice.below(3_000));
         }
         for _ in 0..dice.below(3) {
             setting.late.push((rank(&mut dice), when(&mut dice)));
         }
         if dice.once_in(3) {
-            setting.slow.push(Slow {
+            setting.cluster.slow.push(Slow {
                 host: rank(&mut dice),
                 outwards: 0.1 + dice.fraction(),
                 inwards: 0.1 + dice.fraction(),
@@ -230,7 +261,7 @@ impl Setting {
             setting.faults.push((when(&mut dice), fault));
         }
         if dice.once_in(4) {
-            setting.shared = Some(Shared {
+            setting.calls.shared = Some(Shared {
                 members: dice.within(1..40) as u32,
                 holders: dice.within(1..u64::from(hosts) + 1) as u32,
             });
@@ -239,27 +270,27 @@ impl Setting {
             setting.acknowledged = dice.once_in(2).then(|| when(&mut dice));
         }
         if dice.once_in(4) {
-            setting.on_root_loss = OnRootLoss::MoveToLowest;
+            setting.calls.on_root_loss = OnRootLoss::MoveToLowest;
         }
-        setting.is_spread = dice.once_in(3);
+        setting.calls.is_spread = dice.once_in(3);
         match dice.below(4) {
-            _ if setting.shared.is_some() => {}
-            0 => setting.made = Made::ByOne(rank(&mut dice)),
+            _ if setting.calls.shared.is_some() => {}
+            0 => setting.calls.made = Made::ByOne(rank(&mut dice)),
             1 => {
-                setting.made = Made::SideBySide;
-                setting.bytes /= u64::from(hosts);
+                setting.calls.made = Made::SideBySide;
+                setting.calls.bytes /= u64::from(hosts);
                 if dice.once_in(3) {
-                    setting.bytes %= 2_000;
+                    setting.calls.bytes %= 2_000;
                 }
             }
             // So short that contributions come with their announcements, or results with the end.
-            _ if dice.once_in(5) => setting.bytes %= Call::ENCLOSED_BYTES_MAX,
-            _ if dice.once_in(4) => setting.bytes %= Call::RESULT_BYTES_MAX,
+            _ if dice.once_in(5) => setting.calls.bytes %= Call::ENCLOSED_BYTES_MAX,
+            _ if dice.once_in(4) => setting.calls.bytes %= Call::RESULT_BYTES_MAX,
             _ => {}
         }
         setting.loses_sent = dice.once_in(2);
         if dice.once_in(6) {
-            setting.killed_after_end = Some(Nanos(dice.below(2 * setting.latency.0)));
+            setting.killed_after_end = Some(Nanos(dice.below(2 * setting.cluster.latency.0)));
         }
         setting
     }
@@ -275,7 +306,7 @@ impl Setting {
     }
 
     pub(super) fn contributions(&self) -> Contributions {
-        match (self.shared, self.made) {
+        match (self.calls.shared, self.calls.made) {
             (Some(shared), _) => Contributions::Shared(shared.members),
             (None, Made::ByEach) => Contributions::Each,
             (None, Made::ByOne(rank)) => Contributions::One(Member(rank)),
@@ -285,8 +316,8 @@ impl Setting {
 
     /// Says if a rank makes a contribution.
     pub(super) fn makes_one(&self, rank: u32) -> bool {
-        match self.made {
-            _ if self.shared.is_some() => false,
+        match self.calls.made {
+            _ if self.calls.shared.is_some() => false,
             Made::ByEach | Made::SideBySide => true,
             Made::ByOne(one) => rank == one,
         }
@@ -294,7 +325,7 @@ impl Setting {
 
     /// The members whose originals a rank has when it calls.
     pub(super) fn held_by(&self, rank: u32) -> Vec<Member> {
-        let Some(Shared { members, holders }) = self.shared else {
+        let Some(Shared { members, holders }) = self.calls.shared else {
             return Vec::from_iter(self.makes_one(rank).then_some(Member(rank)));
         };
         let hosts = self.hosts;
@@ -306,24 +337,20 @@ impl Setting {
     /// carry it once for each host but the root. It leaves changes out.
     pub fn floor(&self) -> Nanos {
         let rate_of = |host: u32, slow: fn(&Slow) -> f64| {
-            let factor = self
-                .slow
-                .iter()
-                .find(|known| known.host == host)
-                .map_or(1.0, slow);
-            self.rate * factor
+            let factor = self.slow_host(host).map_or(1.0, slow);
+            self.cluster.rate * factor
         };
         if self.hosts < 2 {
             return Nanos::ZERO;
         }
-        let others = || (0..self.hosts).filter(|host| *host != self.root);
+        let others = || (0..self.hosts).filter(|host| *host != self.calls.root);
         let out = others()
             .map(|host| rate_of(host, |slow| slow.outwards))
             .fold(f64::INFINITY, f64::min);
-        let root = rate_of(self.root, |slow| slow.inwards);
-        let bytes = self.bytes as f64;
+        let root = rate_of(self.calls.root, |slow| slow.inwards);
+        let bytes = self.calls.bytes as f64;
         let others_in: f64 = others().map(|host| rate_of(host, |slow| slow.inwards)).sum();
         let rest = f64::from(self.hosts - 2) * bytes / others_in;
-        Nanos::from_seconds((bytes / out).max(bytes / root).max(rest)) + self.latency
+        Nanos::from_seconds((bytes / out).max(bytes / root).max(rest)) + self.cluster.latency
     }
 }
