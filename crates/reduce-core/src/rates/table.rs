@@ -27,6 +27,30 @@ struct Verdict {
 }
 
 impl Verdict {
+    /// A verdict that is not [confirmed](Self::confirm) yet.
+    fn new(limit: f64) -> Self {
+        Self {
+            part: 1.0,
+            limit,
+            until: Duration::ZERO,
+            length: RateTable::VERDICT_MIN / 2,
+        }
+    }
+
+    /// The site is found slow again, at this part of the usual rate. Returns true if the verdict did not count just
+    /// before.
+    fn confirm(&mut self, part: f64, now: Duration) -> bool {
+        if self.until > now {
+            // As a leaf it gets little, which passes at once: it seems faster than it is.
+            self.part = self.part.min(part);
+            return false;
+        }
+        self.part = part;
+        self.length = (2 * self.length).min(RateTable::VERDICT_MAX);
+        self.until = now + self.length;
+        true
+    }
+
     /// It has run out, not long ago, and nothing has shown that it does not hold any more.
     fn is_open(&self, now: Duration) -> bool {
         self.until <= now && now < self.until + self.length
@@ -56,6 +80,88 @@ impl Sender {
     fn is_proven(&self, slow: f64) -> bool {
         self.receivers < Self::RECEIVERS || self.least >= slow
     }
+
+    /// It is slow to two sites that do not count as slow.
+    fn is_slow_itself(&self, slow: f64) -> bool {
+        self.unexplained > 1 && !self.is_proven(slow)
+    }
+}
+
+/// The rates against which the others are judged.
+#[derive(Debug)]
+struct Scale {
+    /// The rate that most links reach at least.
+    usual: f64,
+    /// A site that receives less may be slow.
+    slow: f64,
+    /// Some site has told how much it receives of all.
+    is_received_told: bool,
+}
+
+/// What the rates to a site show of it.
+#[derive(Debug)]
+struct Receiver {
+    /// The upper bound of its rate, by those that can be trusted; 0 if there are none.
+    rate: f64,
+    /// The rate that it has shown that it can receive.
+    shown: f64,
+    /// It is found slow.
+    is_slow: bool,
+    /// Somebody is slow to it, and everybody who is slow to it is slow itself.
+    is_cleared: bool,
+}
+
+impl Receiver {
+    fn new(
+        to: Site,
+        rates: &RatesTo,
+        senders: &BTreeMap<Site, Sender>,
+        scale: &Scale,
+        now: Duration,
+    ) -> Self {
+        let received = received_by(to, rates);
+        let rate = trusted_rate(to, rates, senders, scale.slow, now);
+        let mut slow_to_it = of_others(to, rates)
+            .filter(|(_, rate, _)| rate.most < scale.slow)
+            .peekable();
+        Self {
+            rate,
+            // What is on its way alone may pass at once, however slow the link is: that shows nothing.
+            shown: if scale.is_received_told { received } else { rate },
+            is_slow: rate > 0.0 && rate.max(received) < scale.slow,
+            is_cleared: slow_to_it.peek().is_some()
+                && slow_to_it.all(|(from, ..)| senders[&from].is_slow_itself(scale.slow)),
+        }
+    }
+}
+
+/// The upper bound of the rate to a receiver by the senders that can be trusted, where a rate below `slow` is slow; 0
+/// if there are none.
+fn trusted_rate(
+    to: Site,
+    rates: &RatesTo,
+    senders: &BTreeMap<Site, Sender>,
+    slow: f64,
+    now: Duration,
+) -> f64 {
+    let accusers =
+        of_others(to, rates).filter(|(from, rate, _)| rate.most < slow && senders[from].slow_receivers == 1);
+    let is_accused = accusers.count() > 1;
+    let is_believed = |from: Site| {
+        let sender = &senders[&from];
+        sender.is_proven(slow) || (is_accused && sender.slow_receivers == 1)
+    };
+    let last = of_others(to, rates)
+        .map(|(_, _, at)| at)
+        .max()
+        .unwrap_or_default();
+    let trusted = of_others(to, rates).filter(|&(from, rate, at)| {
+        // A bound that does not come soon is of a site that sends there no more.
+        let may_say =
+            at + RateTable::REPLACED > last && (rate.most.is_finite() || at + RateTable::SOON > now);
+        may_say && rate.says_something() && (rate.most >= slow || is_believed(from))
+    });
+    trusted.map(|(_, rate, _)| rate.most).fold(0.0, f64::max)
 }
 
 /// The rates to a receiver, and when they were told, by sender.
@@ -112,18 +218,53 @@ impl RateTable {
         self.reports * Self::REPORTS >= self.rates.len()
     }
 
-    /// Looks at all rates. A slow one may be the sender's or the receiver's. A sender to several that has shown to none
-    /// that it sends fast may be slow itself, and is believed only if it is slow to this receiver alone and another one
-    /// is so too. Otherwise it is the receiver, which will have other senders if that is wrong.
+    /// Looks at all rates, and makes and removes verdicts.
+    ///
+    /// A slow rate may be the sender's or the receiver's. A sender to several that has shown to none that it sends fast
+    /// may be slow itself, and is believed only if it is slow to this receiver alone and another one is so too.
+    /// Otherwise it is the receiver, which will have other senders if that is wrong.
+    ///
+    /// A verdict is removed if the site receives what it was found to lack, or if each sender that is slow to it is slow
+    /// itself: slow to two sites without a verdict, and to none fast.
     pub(crate) fn judge(&mut self, now: Duration) {
         self.reports = 0;
+        self.forget_old(now);
+        if self.rates.is_empty() {
+            return;
+        }
+        let scale = self.scale();
+        let senders = self.senders(scale.slow);
+        let mut is_found = false;
+        for (&to, rates) in &self.rates {
+            let receiver = Receiver::new(to, rates, &senders, &scale, now);
+            let verdict = self.verdicts.get(&to);
+            if receiver.is_cleared || verdict.is_some_and(|verdict| receiver.shown >= verdict.limit) {
+                self.verdicts.remove(&to);
+            }
+            if receiver.is_slow {
+                let verdict = self.verdicts.entry(to);
+                let verdict = verdict.or_insert_with(|| Verdict::new(scale.slow));
+                is_found |= verdict.confirm(receiver.rate / scale.usual, now);
+            }
+        }
+        if is_found {
+            // A slow site hides others that are slow: they have nothing to wait for.
+            for verdict in self.verdicts.values_mut().filter(|verdict| verdict.is_open(now)) {
+                verdict.until = now + verdict.length;
+            }
+        }
+    }
+
+    /// Forgets the rates that say nothing any more.
+    fn forget_old(&mut self, now: Duration) {
         for senders in self.rates.values_mut() {
             senders.retain(|_, (_, at)| *at + Self::AGE_MAX > now);
         }
         self.rates.retain(|_, senders| !senders.is_empty());
-        if self.rates.is_empty() {
-            return;
-        }
+    }
+
+    /// Finds the usual rate anew, and the rate below which one is slow.
+    fn scale(&mut self) -> Scale {
         let bounds = self.rates.iter().filter_map(|(to, rates)| {
             let others = of_others(*to, rates).map(|(_, rate, _)| rate);
             others.reduce(|one, other| RateBounds {
@@ -140,69 +281,11 @@ impl RateTable {
             .filter_map(|(to, rates)| Some(rates.get(to)?.0.least));
         // Nobody tells it of hosts with several ranks.
         let received = received.reduce(f64::max);
-        let is_told = received.is_some();
-        let received = received.unwrap_or(usual).min(usual);
-        let slow = (Self::SLOW * received).max(Self::FAR_TOO_SLOW * usual);
-        let senders = self.senders(slow);
-        let mut is_found = false;
-        for (&to, rates) in &self.rates {
-            let receives = received_by(to, rates);
-            let accusers = of_others(to, rates)
-                .filter(|(from, rate, _)| rate.most < slow && senders[from].slow_receivers == 1);
-            let is_accused = accusers.count() > 1;
-            let is_believed = |from: Site| {
-                let sender = &senders[&from];
-                sender.is_proven(slow) || (is_accused && sender.slow_receivers == 1)
-            };
-            let is_slow_itself = |from: Site| {
-                let sender = &senders[&from];
-                sender.unexplained > 1 && !sender.is_proven(slow)
-            };
-            let last = of_others(to, rates)
-                .map(|(_, _, at)| at)
-                .max()
-                .unwrap_or_default();
-            let trusted = of_others(to, rates).filter(|&(from, rate, at)| {
-                // A bound that does not come soon is of a site that sends there no more.
-                let may_say = at + Self::REPLACED > last && (rate.most.is_finite() || at + Self::SOON > now);
-                may_say && rate.says_something() && (rate.most >= slow || is_believed(from))
-            });
-            let rate = trusted.map(|(_, rate, _)| rate.most).fold(0.0, f64::max);
-            // What is on its way alone may pass at once, however slow the link is: that shows nothing.
-            let shown = if is_told { receives } else { rate };
-            let mut slow_to_it = of_others(to, rates)
-                .filter(|(_, rate, _)| rate.most < slow)
-                .peekable();
-            let is_by_senders =
-                slow_to_it.peek().is_some() && slow_to_it.all(|(from, ..)| is_slow_itself(from));
-            let verdict = self.verdicts.get(&to);
-            if is_by_senders || verdict.is_some_and(|verdict| shown >= verdict.limit) {
-                self.verdicts.remove(&to);
-            }
-            // Without a bound by anybody to trust it is 0.
-            if rate == 0.0 || rate.max(receives) >= slow {
-                continue;
-            }
-            let verdict = self.verdicts.entry(to).or_insert(Verdict {
-                part: 1.0,
-                limit: slow,
-                until: Duration::ZERO,
-                length: Self::VERDICT_MIN / 2,
-            });
-            // As a leaf it gets little, which passes at once: it seems faster than it is.
-            verdict.part = verdict.part.min(rate / usual);
-            if verdict.until <= now {
-                verdict.part = rate / usual;
-                verdict.length = (2 * verdict.length).min(Self::VERDICT_MAX);
-                verdict.until = now + verdict.length;
-                is_found = true;
-            }
-        }
-        if is_found {
-            // A slow site hides others that are slow: they have nothing to wait for.
-            for verdict in self.verdicts.values_mut().filter(|verdict| verdict.is_open(now)) {
-                verdict.until = now + verdict.length;
-            }
+        let most_received = received.unwrap_or(usual).min(usual);
+        Scale {
+            usual,
+            slow: (Self::SLOW * most_received).max(Self::FAR_TOO_SLOW * usual),
+            is_received_told: received.is_some(),
         }
     }
 
