@@ -1,6 +1,9 @@
 //! One session at the scheduler: who has announced what, in which share it travels, and the newest plan of each share.
 
+mod announced;
 mod planning;
+mod ranks;
+mod shares;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,30 +17,22 @@ use super::{
 };
 use crate::{
     canary::{Canary, is_put_back},
-    chunks::Chunking,
     message::Row,
 };
+use announced::{Announced, Original};
+use ranks::Ranks;
+use shares::{Share, Shares};
 
 #[derive(Debug)]
 pub(super) struct Collective {
     session: Session,
     term: Term,
     call: Call,
-    /// The sites of the group's ranks.
-    ranks: Vec<Site>,
-    /// Their places in the group.
-    places: BTreeMap<Site, Member>,
-    /// The sites that have told what they hold. A copy may be told of before the rank that it is of.
-    called: BTreeSet<Site>,
-    /// Sites outside the group: they want to know the end, whatever they hold.
-    asking: BTreeSet<Site>,
+    ranks: Ranks,
     /// Something may be lost since it was looked last.
     has_unheeded: bool,
-    /// The tokens of the contributions that were announced, and the sites that hold them, the best first.
-    originals: BTreeMap<Member, Original>,
-    /// Known from the first plan on.
-    chunking: Option<Chunking>,
-    shares: BTreeMap<ShareId, Share>,
+    announced: Announced,
+    shares: Shares,
     /// Members that were announced and are in no share yet.
     newcomers: BTreeSet<Member>,
     /// When to begin without those who are late.
@@ -46,32 +41,8 @@ pub(super) struct Collective {
     pub(super) detours: Detours,
     pace: Pace,
     roster: Roster,
-    next_share: u32,
-    /// Sites that had a part in plans before the roster changed.
-    former: BTreeSet<Site>,
     pub(super) spread: Spread,
     rows: Vec<(Site, Row)>,
-}
-
-#[derive(Debug)]
-struct Original {
-    token: Token,
-    sites: Vec<Site>,
-    /// The scheduler's side has the data too.
-    is_enclosed: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct Share {
-    id: ShareId,
-    members: Vec<Member>,
-    /// The sum of their tokens.
-    tokens: Token,
-    pub(super) plan: PlanId,
-    /// The root's watermarks as last told.
-    merged: Vec<u32>,
-    /// The sites that have a part in the plan.
-    sites: BTreeSet<Site>,
 }
 
 impl Collective {
@@ -88,22 +59,16 @@ impl Collective {
             session,
             term,
             call,
-            places: ranks.iter().copied().zip((0..).map(Member)).collect(),
-            ranks,
+            ranks: Ranks::new(ranks),
             has_unheeded: true,
-            called: BTreeSet::new(),
-            asking: BTreeSet::new(),
-            originals: BTreeMap::new(),
-            chunking: None,
-            shares: BTreeMap::new(),
+            announced: Announced::default(),
+            shares: Shares::default(),
             newcomers: BTreeSet::new(),
             deadline: None,
             plans: 0,
             detours: Detours::default(),
             pace: Pace::default(),
             roster,
-            next_share: 0,
-            former: BTreeSet::new(),
             spread: Spread::default(),
             rows: Vec::new(),
         }
@@ -121,8 +86,7 @@ impl Collective {
 
     /// The site of the rank at this place in the group.
     fn site_of(&self, rank: Member) -> Site {
-        let site = self.ranks.get(rank.0 as usize);
-        site.copied().unwrap_or(Site(u32::MAX))
+        self.ranks.site_of(rank)
     }
 
     /// All members, also those that are excluded.
@@ -163,18 +127,16 @@ impl Collective {
 
     /// The sites that hold something, or only want to know the end.
     pub(super) fn to_be_told(&self) -> impl Iterator<Item = Site> {
-        self.sites().chain(self.asking.iter().copied())
+        self.sites().chain(self.announced.asking.iter().copied())
     }
 
     /// The sites that hold something.
     pub(super) fn sites(&self) -> impl Iterator<Item = Site> {
-        self.originals
-            .values()
-            .flat_map(|original| original.sites.iter().copied())
+        self.announced.holders()
     }
 
     pub(super) fn is_current(&self, plan: PlanId) -> bool {
-        self.shares.values().any(|share| share.plan == plan) || self.spread.is_current(plan)
+        self.shares.has_plan(plan) || self.spread.is_current(plan)
     }
 
     /// A site holds originals.
@@ -185,9 +147,9 @@ impl Collective {
         originals: &[(Member, Token)],
         are_enclosed: bool,
     ) -> Option<End> {
-        let place = self.places.get(&from).copied();
+        let place = self.ranks.place_of(from);
         if place.is_none() {
-            self.asking.insert(from);
+            self.announced.asking.insert(from);
         }
         let caller = place.or(originals.first().map(|(member, _)| *member));
         if !self.is_valid() {
@@ -197,7 +159,7 @@ impl Collective {
         if *call != self.call {
             return Some(End::Mismatch(caller));
         }
-        self.called.insert(from);
+        self.announced.called.insert(from);
         for &(member, token) in originals {
             if !self.members().contains(&member.0) {
                 return Some(End::Mismatch(caller));
@@ -205,7 +167,7 @@ impl Collective {
             if self.roster.excluded.contains(&member) {
                 continue;
             }
-            let known = self.originals.entry(member).or_insert_with(|| {
+            let known = self.announced.originals.entry(member).or_insert_with(|| {
                 self.newcomers.insert(member);
                 Original {
                     token,
@@ -237,13 +199,8 @@ impl Collective {
 
     /// Blocks have the same numbers in all generations.
     pub(super) fn note_progress(&mut self, generation: u32, share: ShareId, merged: Vec<u32>) {
-        if let Some(share) = self.shares.get_mut(&share)
-            && generation == self.roster.generation
-            && share.merged.len() == merged.len()
-        {
-            for (known, merged) in share.merged.iter_mut().zip(merged) {
-                *known = merged.max(*known);
-            }
+        if generation == self.roster.generation {
+            self.shares.note_progress(share, merged);
         }
     }
 
@@ -255,19 +212,17 @@ impl Collective {
         tokens: Token,
         is_enclosed: bool,
     ) -> Option<End> {
-        let may_be_complete = from == self.root() || (self.call.is_spread && self.places.contains_key(&from));
+        let may_be_complete =
+            from == self.root() || (self.call.is_spread && self.ranks.place_of(from).is_some());
         if generation != self.roster.generation || !may_be_complete {
             return None;
         }
-        let all = Token::sum(self.shares.values().map(|share| share.tokens));
+        let all = self.shares.tokens();
         if !self.are_all_in_shares() || all != tokens {
             return Some(End::Failed(Failure::Tokens));
         }
-        if let Some(chunking) = self.chunking.filter(|_| from == self.root()) {
-            for share in self.shares.values_mut() {
-                let cut = chunking.cut(share.id);
-                share.merged = (0..cut.classes()).map(|class| cut.chunks_of(class)).collect();
-            }
+        if from == self.root() {
+            self.shares.note_all_merged();
         }
         self.spread.note_complete(from);
         self.spread.is_enclosed |= is_enclosed;
@@ -276,17 +231,13 @@ impl Collective {
 
     /// The ranks whose contributions have not come.
     pub(super) fn missing_ranks(&self) -> Vec<Member> {
-        let is_merged = |rank: &Member| {
-            let mut merged = self.shares.values().filter(|share| self.is_merged(share));
-            merged.any(|share| share.members.contains(rank))
-        };
+        let is_merged = |rank: &Member| self.shares.merged().any(|share| share.members.contains(rank));
         let are_shared = self.call.contributions.are_shared();
         let has_come = |rank: &Member| {
-            self.called.contains(&self.site_of(*rank))
-                || (!are_shared && (self.has_holder(*rank) || is_merged(rank)))
+            self.announced.called.contains(&self.site_of(*rank))
+                || (!are_shared && (self.announced.has_holder(*rank) || is_merged(rank)))
         };
-        let ranks = (0..self.ranks.len() as u32).map(Member);
-        ranks.filter(|rank| !has_come(rank)).collect()
+        self.ranks.members().filter(|rank| !has_come(rank)).collect()
     }
 
     /// The end, if a site that has left is missing. One that would only share contributions, or get the result, is not.
@@ -303,8 +254,8 @@ impl Collective {
             Some((*rank, left.get(&self.site_of(*rank))?)).filter(|(rank, _)| is_needed(rank))
         });
         let Some((member, why)) = gone else {
-            let gone = self.ranks.iter().filter(|site| left.contains_key(site));
-            self.called.extend(gone.copied());
+            let gone = self.ranks.sites().iter().filter(|site| left.contains_key(site));
+            self.announced.called.extend(gone.copied());
             return None;
         };
         Some(End::GivenUp {
@@ -314,13 +265,9 @@ impl Collective {
         })
     }
 
-    fn members_in_shares(&self) -> usize {
-        self.shares.values().map(|share| share.members.len()).sum()
-    }
-
     /// Says if each contribution that counts is in a share.
     pub(super) fn are_all_in_shares(&self) -> bool {
-        self.members_in_shares() == self.counted()
+        self.shares.member_count() == self.counted()
     }
 
     pub(super) fn done(&self) -> End {
@@ -343,7 +290,7 @@ impl Collective {
         }
         if self.call.contributions == Contributions::SideBySide {
             // Nobody waits for anybody else, but the root has to be there to take them.
-            if self.called.contains(&self.root()) {
+            if self.announced.called.contains(&self.root()) {
                 self.plan_newcomers(view);
             }
             return None;
@@ -362,7 +309,7 @@ impl Collective {
                 Contributions::Shared(_) => view.patience * Self::PATIENCE_TO_SHARE,
                 _ => view.patience,
             };
-            self.deadline = Some(now + patience * 2_u32.saturating_pow(self.next_share));
+            self.deadline = Some(now + patience * 2_u32.saturating_pow(self.shares.begun()));
         }
         None
     }
@@ -372,37 +319,50 @@ impl Collective {
     fn are_all_here(&self, view: &View) -> bool {
         let is_here = |member: &Member| {
             let rank = self.site_of(*member);
-            self.called.contains(&rank) || view.lost.contains(&rank)
+            self.announced.called.contains(&rank) || view.lost.contains(&rank)
         };
         self.call.contributions.are_shared() || self.newcomers.iter().all(is_here)
     }
 
     /// Says if each contribution is in a share, or can be planned with.
     fn have_all_holders(&self) -> bool {
-        self.newcomers.len() + self.members_in_shares() == self.counted()
-            && self.newcomers.iter().all(|member| self.has_holder(*member))
+        self.newcomers.len() + self.shares.member_count() == self.counted()
+            && self
+                .newcomers
+                .iter()
+                .all(|member| self.announced.has_holder(*member))
     }
 
     /// Says if no living rank can tell of further contributions. If each makes one, that is not of interest.
     fn have_all_called(&self, view: &View) -> bool {
         let is_lost = |site: &Site| view.lost.contains(site);
         self.call.contributions.are_shared()
-            && self.called.len() + view.lost.len() >= self.ranks.len()
+            && self.announced.called.len() + view.lost.len() >= self.ranks.len()
             && self
                 .ranks
+                .sites()
                 .iter()
-                .all(|site| self.called.contains(site) || is_lost(site))
+                .all(|site| self.announced.called.contains(site) || is_lost(site))
     }
 
     /// The patience is over: those who are there begin, if the root is among them.
     fn begin_without_late(&mut self, view: &View) {
         self.deadline = None;
         let may_begin = match self.call.contributions {
-            Contributions::Shared(_) => self.called.contains(&self.root()) && self.have_all_holders(),
+            Contributions::Shared(_) => {
+                self.announced.called.contains(&self.root()) && self.have_all_holders()
+            }
             // A copy may be lost after the deadline was set, and the bracketing has a place for each member.
-            _ => self.has_holder(self.roster.root) && (self.order() == Order::Any || self.have_all_holders()),
+            _ => {
+                self.announced.has_holder(self.roster.root)
+                    && (self.order() == Order::Any || self.have_all_holders())
+            }
         };
-        let may_begin = may_begin && self.newcomers.iter().any(|member| self.has_holder(*member));
+        let may_begin = may_begin
+            && self
+                .newcomers
+                .iter()
+                .any(|member| self.announced.has_holder(*member));
         if may_begin {
             self.plan_newcomers(view);
         }
@@ -434,7 +394,7 @@ impl Collective {
             let next = match self.call.on_root_loss {
                 OnRootLoss::Fail => None,
                 OnRootLoss::MoveTo(rank) => Some(rank).filter(lives),
-                OnRootLoss::MoveToLowest => (0..self.ranks.len() as u32).map(Member).find(lives),
+                OnRootLoss::MoveToLowest => self.ranks.members().find(lives),
             };
             let Some(next) = next else {
                 return Some(End::RootLost);
@@ -446,7 +406,7 @@ impl Collective {
         loop {
             let lost = self.lost(view);
             if lost.is_empty() {
-                if self.shares.values().any(|share| self.has_to_wait(share)) {
+                if self.shares.not_merged().any(|share| self.has_to_wait(share)) {
                     self.begin_anew();
                 }
                 return None;
@@ -455,7 +415,7 @@ impl Collective {
                 return Some(End::Lost(lost));
             }
             for member in &lost {
-                self.originals.remove(member);
+                self.announced.originals.remove(member);
             }
             self.roster.excluded.extend(lost);
             self.roster.excluded.sort();
@@ -465,27 +425,23 @@ impl Collective {
 
     /// A share was begun, and a rank that has not called yet is the only one that may still hold some of it.
     fn has_to_wait(&self, share: &Share) -> bool {
-        !self.is_merged(share) && !share.members.iter().all(|member| self.has_holder(*member))
-    }
-
-    fn has_holder(&self, member: Member) -> bool {
-        let original = self.originals.get(&member);
-        original.is_some_and(|original| !original.sites.is_empty())
+        !share
+            .members
+            .iter()
+            .all(|member| self.announced.has_holder(*member))
     }
 
     /// The root has nothing yet, and all contributions are new: the roster has changed.
     fn begin_anew(&mut self) {
         self.roster.generation += 1;
         self.spread = Spread::default();
-        for share in std::mem::take(&mut self.shares).into_values() {
-            self.former.extend(share.sites);
-        }
-        self.newcomers = self.originals.keys().copied().collect();
+        self.shares.end_all();
+        self.newcomers = self.announced.originals.keys().copied().collect();
     }
 
     /// The members that count, whose contributions nobody has or never will, and which the root still needs.
     fn lost(&self, view: &View) -> Vec<Member> {
-        let merged = self.shares.values().filter(|share| self.is_merged(share));
+        let merged = self.shares.merged();
         let merged: BTreeSet<Member> = merged.flat_map(|share| share.members.iter().copied()).collect();
         let have_all_called = self.have_all_called(view);
         let is_lost = |member: &Member| {
@@ -493,10 +449,10 @@ impl Collective {
                 Contributions::Shared(_) => !have_all_called,
                 _ => {
                     let rank = self.site_of(*member);
-                    !self.called.contains(&rank) && !view.lost.contains(&rank)
+                    !self.announced.called.contains(&rank) && !view.lost.contains(&rank)
                 }
             };
-            !self.has_holder(*member) && !may_come
+            !self.announced.has_holder(*member) && !may_come
         };
         let counts = |member: &Member| !merged.contains(member) && !self.roster.excluded.contains(member);
         self.members()
@@ -512,9 +468,7 @@ impl Collective {
 
     /// A site does not hold what it announced.
     pub(super) fn forget_holder(&mut self, site: Site) {
-        for original in self.originals.values_mut() {
-            original.sites.retain(|known| *known != site);
-        }
+        self.announced.retain_holders(|known| *known != site);
     }
 
     /// Decides anew what there is to decide after a loss.
@@ -532,39 +486,27 @@ impl Collective {
             return;
         }
         if roster.generation > self.roster.generation {
-            self.shares.clear();
+            self.shares.forget();
         }
         self.roster = roster.clone();
-        self.chunking = Some(chunking);
+        self.shares.chunking = Some(chunking);
         for known in &standing.shares {
             if is_put_back(Canary::MergedForgotten) {
                 break;
             }
-            let share = Share {
-                id: known.id,
-                members: known.members.clone(),
-                tokens: known.tokens,
-                plan: PlanId::default(),
-                merged: known.merged.clone(),
-                sites: BTreeSet::new(),
-            };
-            self.next_share = self.next_share.max(known.id.0 + 1);
-            self.shares.insert(known.id, share);
+            self.shares.restore(known);
         }
     }
 
     /// A new seat has heard everybody: the shares that the root knows get new plans.
     pub(super) fn resume(&mut self, view: &View, now: Duration) -> Option<End> {
         for excluded in &self.roster.excluded {
-            self.originals.remove(excluded);
+            self.announced.originals.remove(excluded);
             self.newcomers.remove(excluded);
         }
-        for original in self.originals.values_mut() {
-            original
-                .sites
-                .retain(|site| !view.lost.contains(site) || is_put_back(Canary::LostSiteAsked));
-        }
-        for member in self.shares.values().flat_map(|share| &share.members) {
+        self.announced
+            .retain_holders(|site| !view.lost.contains(site) || is_put_back(Canary::LostSiteAsked));
+        for member in self.shares.all().flat_map(|share| &share.members) {
             if !is_put_back(Canary::MergedPlannedAgain) {
                 self.newcomers.remove(member);
             }
@@ -575,19 +517,11 @@ impl Collective {
         if end.is_some() || self.roster.generation > generation {
             return end;
         }
-        if self.are_all_in_shares() && self.shares.values().all(|share| self.is_merged(share)) {
+        if self.are_all_in_shares() && self.shares.not_merged().next().is_none() {
             self.spread.note_complete(self.root());
             return (!self.call.is_spread).then(|| self.done());
         }
         self.replan(view, |share| share.plan == PlanId::default());
         None
-    }
-
-    fn is_merged(&self, share: &Share) -> bool {
-        self.chunking.is_some_and(|chunking| {
-            let cut = chunking.cut(share.id);
-            let is_whole = |class: u16| share.merged.get(usize::from(class)) == Some(&cut.chunks_of(class));
-            (0..cut.classes()).all(is_whole)
-        })
     }
 }

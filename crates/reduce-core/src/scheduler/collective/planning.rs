@@ -31,17 +31,16 @@ impl Collective {
     /// side are a share each.
     pub(super) fn plan_newcomers(&mut self, view: &View) {
         let are_folded = self.call.contributions != Contributions::SideBySide;
-        if are_folded && self.shares.values().any(|share| !self.is_merged(share)) {
+        if are_folded && self.shares.not_merged().next().is_some() {
             self.begin_anew();
         }
         let (members, waited_for): (BTreeSet<Member>, BTreeSet<Member>) = std::mem::take(&mut self.newcomers)
             .into_iter()
-            .partition(|member| self.has_holder(*member));
+            .partition(|member| self.announced.has_holder(*member));
         self.newcomers = waited_for;
         self.deadline = None;
         if are_folded {
-            let id = ShareId(self.next_share);
-            self.next_share += 1;
+            let id = self.shares.next_id();
             return self.begin_share(view, id, members.into_iter().collect());
         }
         for member in members {
@@ -50,25 +49,15 @@ impl Collective {
     }
 
     fn begin_share(&mut self, view: &View, id: ShareId, members: Vec<Member>) {
-        let tokens = members
-            .iter()
-            .filter_map(|member| Some(self.originals.get(member)?.token));
-        let share = Share {
-            id,
-            tokens: Token::sum(tokens),
-            members,
-            plan: PlanId::default(),
-            merged: Vec::new(),
-            sites: std::mem::take(&mut self.former),
-        };
-        self.shares.insert(id, share);
+        let tokens = self.announced.tokens_of(&members);
+        let tokens = Token::sum(tokens.into_iter().map(|(_, token)| token));
+        self.shares.begin(id, members, tokens);
         self.plan(view, id);
     }
 
     pub(in crate::scheduler) fn replan(&mut self, view: &View, is_concerned: impl Fn(&Share) -> bool) {
-        let concerned = self.shares.iter();
-        let concerned = concerned.filter(|(_, share)| is_concerned(share) && !self.is_merged(share));
-        let concerned: Vec<ShareId> = concerned.map(|(id, _)| *id).collect();
+        let concerned = self.shares.not_merged().filter(|share| is_concerned(share));
+        let concerned: Vec<ShareId> = concerned.map(|share| share.id).collect();
         for id in concerned {
             self.plan(view, id);
         }
@@ -76,27 +65,9 @@ impl Collective {
 
     /// The share that a plan is for, if it is its latest one and has not ended.
     pub(in crate::scheduler) fn share_under_way(&self, plan: PlanId) -> Option<ShareId> {
-        let mut shares = self.shares.values();
-        let share = shares.find(|share| share.plan == plan && !self.is_merged(share));
+        let share = self.shares.not_merged().find(|share| share.plan == plan);
         let spread = self.spread.is_current(plan).then_some(ShareId::SPREAD);
         share.map(|share| share.id).or(spread)
-    }
-
-    /// The part that the root has merged of the classes of chunks that it lacks some of.
-    fn merged_part(&self) -> f64 {
-        let Some(chunking) = self.chunking else {
-            return 0.0;
-        };
-        let classes = self.shares.values().flat_map(|share| {
-            let cut = chunking.cut(share.id);
-            let merged = share.merged.iter().copied().zip(0..);
-            merged.map(move |(merged, class)| (merged, cut.chunks_of(class)))
-        });
-        let classes = classes.filter(|(merged, chunks)| merged < chunks);
-        let (merged, chunks) = classes.fold((0, 0), |(all_merged, all), (merged, chunks)| {
-            (all_merged + u64::from(merged), all + u64::from(chunks))
-        });
-        merged as f64 / chunks.max(1) as f64
     }
 
     /// Some sites are far slower than they counted when the plans were made.
@@ -106,8 +77,8 @@ impl Collective {
         now: Duration,
         fallen: &BTreeSet<Site>,
     ) {
-        let is_planned = |site: &&Site| self.shares.values().any(|share| share.sites.contains(*site));
-        let merged = self.merged_part();
+        let is_planned = |site: &&Site| self.shares.all().any(|share| share.sites.contains(*site));
+        let merged = self.shares.merged_part();
         let may_replan = |site: &Site| {
             let part = view.slow.get(site).copied().unwrap_or_default();
             2.0 * part * (1.0 - merged) < 1.0 - 2.0 * merged
@@ -137,8 +108,10 @@ impl Collective {
             costs: view.costs,
         };
         let capacity = |site: &Site| view.capacity(*site).min(self.pace.part(*site));
-        let held = self.shares[&id].members.iter();
-        let held = held.filter_map(|member| Some((*member, &self.originals.get(member)?.sites[..])));
+        let Some(share) = self.shares.get(id) else { return };
+        let originals = &self.announced.originals;
+        let held = share.members.iter();
+        let held = held.filter_map(|member| Some((*member, &originals.get(member)?.sites[..])));
         let held: Vec<(Member, &[Site])> = held.collect();
         let given = self.given(id);
         let dealt = match self.call.contributions {
@@ -148,8 +121,8 @@ impl Collective {
         };
         let sources = rows::sources(dealt, capacity);
         let members_in_all = self.counted() as u32;
-        let chunking = self.chunking.unwrap_or_else(|| self.cut(&planner));
-        self.chunking = Some(chunking);
+        let chunking = self.shares.chunking.unwrap_or_else(|| self.cut(&planner));
+        self.shares.chunking = Some(chunking);
         let mut trees = planner.trees(&sources, &chunking, id);
         if !view.troubles.broken().is_empty() {
             // Those who have no part in this share may help too.
@@ -158,7 +131,7 @@ impl Collective {
             detours::go_around(&mut trees, view.troubles.broken(), between);
         }
         let plan = self.next_plan();
-        let Some(share) = self.shares.get_mut(&id) else {
+        let Some(share) = self.shares.get_mut(id) else {
             return;
         };
         share.merged.resize(usize::from(chunking.cut(id).classes()), 0);
@@ -175,11 +148,7 @@ impl Collective {
         for site in before.difference(&view.lost) {
             nodes.entry(*site).or_default();
         }
-        let members = share
-            .members
-            .iter()
-            .filter_map(|member| Some((*member, self.originals.get(member)?.token)));
-        let members: Vec<_> = members.collect();
+        let members = self.announced.tokens_of(&share.members);
         for (site, nodes) in nodes {
             let merged = match site == root {
                 true => Merged {
@@ -195,15 +164,18 @@ impl Collective {
 
     /// The members of a share that the root does not hold, if it gets them all with its row and folds them by itself.
     fn given(&self, id: ShareId) -> Option<Vec<Member>> {
-        let members = &self.shares.get(&id)?.members;
+        let members = &self.shares.get(id)?.members;
         let root = self.root();
         let are_one_block = self.order() == Order::Any || members.len() <= block_of(members.len());
-        if !self.call.may_be_enclosed(self.ranks.len()) || !are_one_block || !self.called.contains(&root) {
+        if !self.call.may_be_enclosed(self.ranks.len())
+            || !are_one_block
+            || !self.announced.called.contains(&root)
+        {
             return None;
         }
         let mut given = Vec::new();
         for member in members {
-            let original = self.originals.get(member)?;
+            let original = self.announced.originals.get(member)?;
             if !original.sites.contains(&root) {
                 original.is_enclosed.then(|| given.push(*member))?;
             }
@@ -215,7 +187,7 @@ impl Collective {
     fn give(&mut self, members: &[Member]) -> Vec<Member> {
         let root = self.root();
         for member in members {
-            if let Some(original) = self.originals.get_mut(member) {
+            if let Some(original) = self.announced.originals.get_mut(member) {
                 original.sites.push(root);
             }
         }
@@ -231,12 +203,14 @@ impl Collective {
             Contributions::One(_) | Contributions::SideBySide => 2,
         };
         let blocks = self.call.contributions.blocks(ranks);
-        let places = planner.places(sites, &self.ranks);
+        let places = planner.places(sites, self.ranks.sites());
         planner.chunking_of_blocks(blocks, self.call.bytes, self.call.element_bytes, places)
     }
 
     fn push_row(&mut self, site: Site, plan: PlanId, share: ShareId, nodes: Vec<RowNode>, merged: Merged) {
-        let Some(chunking) = self.chunking else { return };
+        let Some(chunking) = self.shares.chunking else {
+            return;
+        };
         let row = Row {
             session: self.session,
             plan,
@@ -266,14 +240,14 @@ impl Collective {
         }
         let root = self.root();
         let is_here = |site: &Site| !view.lost.contains(site) && !left.contains_key(site);
-        let here: BTreeSet<Site> = self.ranks.iter().copied().filter(is_here).collect();
+        let here: BTreeSet<Site> = self.ranks.sites().iter().copied().filter(is_here).collect();
         let called = here
             .iter()
-            .filter(|site| **site != root && self.called.contains(*site));
+            .filter(|site| **site != root && self.announced.called.contains(*site));
         let receivers: BTreeSet<Site> = called.copied().collect();
         let spread = &mut self.spread;
         let has_it = |site: &Site| spread.complete.contains(site);
-        let gets_it = |site: &Site| spread.is_enclosed && self.called.contains(site);
+        let gets_it = |site: &Site| spread.is_enclosed && self.announced.called.contains(site);
         if here.iter().all(|site| has_it(site) || gets_it(site)) && has_it(&root) {
             return Some(self.done());
         }
@@ -291,7 +265,9 @@ impl Collective {
     }
 
     fn plan_spread(&mut self, view: &View, before: BTreeSet<Site>) {
-        let Some(chunking) = self.chunking else { return };
+        let Some(chunking) = self.shares.chunking else {
+            return;
+        };
         let root = self.root();
         let plan = self.next_plan();
         let ring = self.makes_ring().then_some(Ring::FromRoot);
@@ -309,7 +285,7 @@ impl Collective {
         };
         let source = |&site: &Site| Source {
             site,
-            members: Vec::from_iter(self.places.get(&site).copied()),
+            members: Vec::from_iter(self.ranks.place_of(site)),
             capacity: view.capacity(site).min(self.pace.part(site)),
         };
         // Backwards: the chain of the reduction comes to the root from its first site, and the result goes on to its
@@ -328,7 +304,7 @@ impl Collective {
         for site in before.difference(&view.lost) {
             nodes.entry(*site).or_default();
         }
-        let total = Token::sum(self.shares.values().map(|share| share.tokens));
+        let total = self.shares.tokens();
         let total = vec![(self.roster.root, total)];
         for (site, nodes) in nodes {
             let merged = Merged {

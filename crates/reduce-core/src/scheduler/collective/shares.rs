@@ -1,0 +1,163 @@
+//! The shares of a session: members whose contributions travel together, and how much of them the root has merged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Member, PlanId, ShareId, Site, Token};
+use crate::{chunks::Chunking, message::MergedShare};
+
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    /// Known from the first plan on.
+    pub(super) chunking: Option<Chunking>,
+    shares: BTreeMap<ShareId, Share>,
+    next: u32,
+    /// Sites that had a part in plans before the roster changed.
+    former: BTreeSet<Site>,
+}
+
+#[derive(Debug)]
+pub(in crate::scheduler) struct Share {
+    pub(super) id: ShareId,
+    pub(super) members: Vec<Member>,
+    /// The sum of their tokens.
+    tokens: Token,
+    pub(in crate::scheduler) plan: PlanId,
+    /// The root's watermarks as last told.
+    pub(super) merged: Vec<u32>,
+    /// The sites that have a part in the plan.
+    pub(super) sites: BTreeSet<Site>,
+}
+
+impl Shares {
+    /// The number of shares that have got a [name](Self::next_id).
+    pub(super) fn begun(&self) -> u32 {
+        self.next
+    }
+
+    /// The name of another share.
+    pub(super) fn next_id(&mut self) -> ShareId {
+        self.next += 1;
+        ShareId(self.next - 1)
+    }
+
+    /// Begins a share, which has no plan yet.
+    pub(super) fn begin(&mut self, id: ShareId, members: Vec<Member>, tokens: Token) {
+        let share = Share {
+            id,
+            members,
+            tokens,
+            plan: PlanId::default(),
+            merged: Vec::new(),
+            sites: std::mem::take(&mut self.former),
+        };
+        self.shares.insert(id, share);
+    }
+
+    /// Takes over a share as the root knows it.
+    pub(super) fn restore(&mut self, known: &MergedShare) {
+        let share = Share {
+            id: known.id,
+            members: known.members.clone(),
+            tokens: known.tokens,
+            plan: PlanId::default(),
+            merged: known.merged.clone(),
+            sites: BTreeSet::new(),
+        };
+        self.next = self.next.max(known.id.0 + 1);
+        self.shares.insert(known.id, share);
+    }
+
+    /// Ends all shares. Their sites count as sites of the next one, so that its first plan tells them.
+    pub(super) fn end_all(&mut self) {
+        for share in std::mem::take(&mut self.shares).into_values() {
+            self.former.extend(share.sites);
+        }
+    }
+
+    /// Forgets all shares and their sites.
+    pub(super) fn forget(&mut self) {
+        self.shares.clear();
+    }
+
+    pub(super) fn get(&self, id: ShareId) -> Option<&Share> {
+        self.shares.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: ShareId) -> Option<&mut Share> {
+        self.shares.get_mut(&id)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Share> {
+        self.shares.values()
+    }
+
+    /// The shares that the root has merged.
+    pub(super) fn merged(&self) -> impl Iterator<Item = &Share> {
+        self.all().filter(|share| self.is_merged(share))
+    }
+
+    /// The shares that the root lacks some of.
+    pub(super) fn not_merged(&self) -> impl Iterator<Item = &Share> {
+        self.all().filter(|share| !self.is_merged(share))
+    }
+
+    /// Says if this is the newest plan of a share.
+    pub(super) fn has_plan(&self, plan: PlanId) -> bool {
+        self.all().any(|share| share.plan == plan)
+    }
+
+    /// The number of members in all shares.
+    pub(super) fn member_count(&self) -> usize {
+        self.all().map(|share| share.members.len()).sum()
+    }
+
+    /// The sum of the tokens of all members in shares.
+    pub(super) fn tokens(&self) -> Token {
+        Token::sum(self.all().map(|share| share.tokens))
+    }
+
+    /// The root tells its watermarks of a share.
+    pub(super) fn note_progress(&mut self, id: ShareId, merged: Vec<u32>) {
+        if let Some(share) = self.shares.get_mut(&id)
+            && share.merged.len() == merged.len()
+        {
+            for (known, merged) in share.merged.iter_mut().zip(merged) {
+                *known = merged.max(*known);
+            }
+        }
+    }
+
+    /// The root has merged all shares.
+    pub(super) fn note_all_merged(&mut self) {
+        let Some(chunking) = self.chunking else { return };
+        for share in self.shares.values_mut() {
+            let cut = chunking.cut(share.id);
+            share.merged = (0..cut.classes()).map(|class| cut.chunks_of(class)).collect();
+        }
+    }
+
+    /// The part that the root has merged of the classes of chunks that it lacks some of.
+    pub(super) fn merged_part(&self) -> f64 {
+        let Some(chunking) = self.chunking else {
+            return 0.0;
+        };
+        let classes = self.all().flat_map(|share| {
+            let cut = chunking.cut(share.id);
+            let merged = share.merged.iter().copied().zip(0..);
+            merged.map(move |(merged, class)| (merged, cut.chunks_of(class)))
+        });
+        let classes = classes.filter(|(merged, chunks)| merged < chunks);
+        let (merged, chunks) = classes.fold((0, 0), |(all_merged, all), (merged, chunks)| {
+            (all_merged + u64::from(merged), all + u64::from(chunks))
+        });
+        merged as f64 / chunks.max(1) as f64
+    }
+
+    fn is_merged(&self, share: &Share) -> bool {
+        self.chunking.is_some_and(|chunking| {
+            let cut = chunking.cut(share.id);
+            let is_whole = |class: u16| share.merged.get(usize::from(class)) == Some(&cut.chunks_of(class));
+            (0..cut.classes()).all(is_whole)
+        })
+    }
+}
