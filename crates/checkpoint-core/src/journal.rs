@@ -203,26 +203,7 @@ impl History {
     /// Takes one more record into account.
     pub fn add(&mut self, record: Record) {
         match record {
-            Record::Start { start } => {
-                if self.open.is_some_and(|open| open.start == start) {
-                    return;
-                }
-                self.copied = None;
-                if let Some(open) = self.open.take() {
-                    self.failed(open, open.ran + open.last / 2.0, true);
-                }
-                self.steps_are_old = true;
-                self.failing = 0;
-                self.ended_failing = None;
-                self.open = Some(OpenStart {
-                    start,
-                    ran: 0.0,
-                    last: 0.0,
-                    unsaved: 0.0,
-                    done: 0,
-                    saved: 0,
-                });
-            }
+            Record::Start { start } => self.started(start),
             Record::Ran { seconds } => self.ran(seconds),
             Record::Step { seconds } => {
                 self.ran(seconds);
@@ -248,17 +229,7 @@ impl History {
                 self.is_safe_now();
             }
             Record::StepTime { seconds } => self.step_took(seconds),
-            Record::Saved { level, seconds } => {
-                self.ran(seconds);
-                self.steps.clear();
-                self.copied = None;
-                self.is_safe_now();
-                self.totals.saves = self.totals.saves.saturating_add(1);
-                self.totals.save_seconds += seconds;
-                keep_last(&mut self.saves[level as usize], seconds);
-                // It was not written in the background, and so the next will not be.
-                self.commits[level as usize].clear();
-            }
+            Record::Saved { level, seconds } => self.saved(level, seconds),
             Record::CommitTime { level, seconds } => keep_last(&mut self.commits[level as usize], seconds),
             Record::CopyTime { seconds, slowdown } => keep_last(&mut self.copies, (seconds, slowdown)),
             Record::Copied { level, seconds } => {
@@ -271,39 +242,10 @@ impl History {
                     done: open.done,
                 });
             }
-            Record::Committed => {
-                let Some(copied) = self.copied.take() else { return };
-                // Steps of a start before are all older than the save.
-                let saved = if self.steps_are_old {
-                    self.steps.len()
-                } else {
-                    copied.steps
-                };
-                self.steps.drain(..saved.min(self.steps.len()));
-                if let Some(open) = &mut self.open {
-                    open.unsaved = (open.unsaved - copied.unsaved).max(0.0);
-                    open.saved = copied.done;
-                }
-                self.failing = 0;
-                self.totals.saves = self.totals.saves.saturating_add(1);
-                self.totals.save_seconds += copied.seconds;
-                keep_last(&mut self.saves[copied.level as usize], copied.seconds);
-            }
+            Record::Committed => self.committed(),
             Record::SaveTime { level, seconds } => keep_last(&mut self.saves[level as usize], seconds),
             Record::RestoreTime { seconds } => self.restore = Some(seconds),
-            Record::Restored { seconds } => {
-                self.ran(seconds);
-                self.restore = Some(seconds);
-                self.steps.clear();
-                self.copied = None;
-                if let Some(open) = &mut self.open {
-                    // The others are done again.
-                    open.done = open.saved;
-                }
-                self.is_safe_now();
-                self.totals.restores = self.totals.restores.saturating_add(1);
-                self.totals.restore_seconds += seconds;
-            }
+            Record::Restored { seconds } => self.restored(seconds),
             Record::Failed { ran } => self.ended_by_failure(ran, true),
             Record::Repeated { ran } => self.ended_by_failure(ran, false),
             Record::HostLost => self.totals.hosts_lost = self.totals.hosts_lost.saturating_add(1),
@@ -316,6 +258,76 @@ impl History {
             Record::Before(totals) => self.totals.add(&totals),
             Record::Note(note) => self.note(note),
         }
+    }
+
+    /// A start begins. If the end of the one before is not known, it failed.
+    fn started(&mut self, start: u64) {
+        if self.open.is_some_and(|open| open.start == start) {
+            return;
+        }
+        self.copied = None;
+        if let Some(open) = self.open.take() {
+            self.failed(open, open.ran + open.last / 2.0, true);
+        }
+        self.steps_are_old = true;
+        self.failing = 0;
+        self.ended_failing = None;
+        self.open = Some(OpenStart {
+            start,
+            ran: 0.0,
+            last: 0.0,
+            unsaved: 0.0,
+            done: 0,
+            saved: 0,
+        });
+    }
+
+    /// A save is whole that kept the program waiting to its end.
+    fn saved(&mut self, level: Level, seconds: f64) {
+        self.ran(seconds);
+        self.steps.clear();
+        self.copied = None;
+        self.is_safe_now();
+        self.totals.saves = self.totals.saves.saturating_add(1);
+        self.totals.save_seconds += seconds;
+        keep_last(&mut self.saves[level as usize], seconds);
+        // It was not written in the background, and so the next will not be.
+        self.commits[level as usize].clear();
+    }
+
+    /// The save that was copied last is whole.
+    fn committed(&mut self) {
+        let Some(copied) = self.copied.take() else { return };
+        // Steps of a start before are all older than the save.
+        let saved = if self.steps_are_old {
+            self.steps.len()
+        } else {
+            copied.steps
+        };
+        self.steps.drain(..saved.min(self.steps.len()));
+        if let Some(open) = &mut self.open {
+            open.unsaved = (open.unsaved - copied.unsaved).max(0.0);
+            open.saved = copied.done;
+        }
+        self.failing = 0;
+        self.totals.saves = self.totals.saves.saturating_add(1);
+        self.totals.save_seconds += copied.seconds;
+        keep_last(&mut self.saves[copied.level as usize], copied.seconds);
+    }
+
+    /// The program went back to its last save.
+    fn restored(&mut self, seconds: f64) {
+        self.ran(seconds);
+        self.restore = Some(seconds);
+        self.steps.clear();
+        self.copied = None;
+        if let Some(open) = &mut self.open {
+            // The others are done again.
+            open.done = open.saved;
+        }
+        self.is_safe_now();
+        self.totals.restores = self.totals.restores.saturating_add(1);
+        self.totals.restore_seconds += seconds;
     }
 
     fn ended_by_failure(&mut self, ran: f64, counts: bool) {

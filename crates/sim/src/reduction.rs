@@ -250,25 +250,7 @@ impl<'a> Job<'a> {
         let now = self.simulation.now();
         let at = process.0 as usize;
         match what {
-            What::Call => {
-                self.sites[at].has_called = true;
-                let held = self.setting.held_by(process.0);
-                // One that was fenced before it called is heard by nobody.
-                if self.setting.makes_one(process.0) && !self.oracle.is_gone(process.0) {
-                    let agent = process.0 + self.setting.hosts;
-                    self.oracle.note_holder(Member(process.0), agent);
-                    if let Some(span) = self.setting.copies.filter(|_| self.setting.hosts > 1) {
-                        let copy = Process(2 * self.setting.hosts + process.0);
-                        self.simulation.after(span, copy, What::Copied(Member(process.0)));
-                        if let Some(answer) = self.setting.acknowledged {
-                            self.oracle.note_holder(Member(process.0), process.0);
-                            self.simulation.after(span + answer, process, What::Acknowledged);
-                            return;
-                        }
-                    }
-                }
-                self.hold(process, held);
-            }
+            What::Call => self.begin_calls(process),
             // If the keeper is lost, another one would be asked: that takes longer, and is left out.
             What::Acknowledged => self.hold(process, vec![Member(process.0)]),
             What::Copied(member) => {
@@ -289,20 +271,7 @@ impl<'a> Job<'a> {
             What::FromScheduler(from, message, results)
                 if !self.sites[at].lost.contains(&from) || is_put_back(Canary::OldTermFollowed) =>
             {
-                if let FromScheduler::NewTerm(term) = message {
-                    self.sites[at].seat = from;
-                    self.announce_copy(process, from, term);
-                }
-                if let FromScheduler::Ended { session, .. } = message
-                    && process.0 < self.setting.hosts
-                    && process.0 != from.0
-                {
-                    let what = What::EndHeard(Site(process.0), session);
-                    self.simulation
-                        .send(process, Process(from.0), MESSAGE_BYTES, what);
-                }
-                self.sites[at].take_results(results);
-                self.sites[at].worker.handle_scheduler(from, message);
+                self.hear_scheduler(process, from, message, results);
             }
             What::FromScheduler(..) => {}
             What::Grant(grant) => self.sites[at].worker.handle_grant(grant),
@@ -314,33 +283,7 @@ impl<'a> Job<'a> {
                 self.simulation
                     .send_after(span, process, Process(from.0), MESSAGE_BYTES, what);
             }
-            What::Answered(number, arrived) => {
-                let site = &mut self.sites[at];
-                if let Some((chunk, word)) = site.sends.remove(&number) {
-                    // The chunk has to stay in its window until it has arrived.
-                    if site.word(
-                        self.call.order,
-                        chunk.header.session.call,
-                        chunk.place,
-                        &chunk.range,
-                    ) != word
-                    {
-                        self.oracle.note_overwritten(process.0);
-                    }
-                    site.worker.handle_delivered(chunk.to, &chunk.header);
-                    let bytes = chunk.range.end - chunk.range.start;
-                    let rates = site
-                        .rates
-                        .handle_ended(now.into(), chunk.to, bytes, arrived.into());
-                    site.worker.set_sends(site.rates.window());
-                    if let Some(rates) = rates.filter(|_| self.setting.are_rates_reported) {
-                        let seat = Process(site.seat.0);
-                        let what =
-                            What::ToScheduler(Site(process.0), ToScheduler::Rates(rates), Results::new());
-                        self.simulation.send(process, seat, MESSAGE_BYTES, what);
-                    }
-                }
-            }
+            What::Answered(number, arrived) => self.note_answer(process, number, arrived),
             What::EndHeard(site, session) => {
                 if let Some(scheduler) = &mut self.sites[at].scheduler {
                     scheduler.handle_end_heard(now.into(), site, session);
@@ -371,6 +314,77 @@ impl<'a> Job<'a> {
                 self.note_silence(from, to);
             }
             What::Silent(..) => {}
+        }
+    }
+
+    /// A rank makes its calls, and shows its contribution to the host that keeps a copy.
+    fn begin_calls(&mut self, process: Process) {
+        self.sites[process.0 as usize].has_called = true;
+        let held = self.setting.held_by(process.0);
+        // One that was fenced before it called is heard by nobody.
+        if self.setting.makes_one(process.0) && !self.oracle.is_gone(process.0) {
+            let agent = process.0 + self.setting.hosts;
+            self.oracle.note_holder(Member(process.0), agent);
+            if let Some(span) = self.setting.copies.filter(|_| self.setting.hosts > 1) {
+                let copy = Process(2 * self.setting.hosts + process.0);
+                self.simulation.after(span, copy, What::Copied(Member(process.0)));
+                if let Some(answer) = self.setting.acknowledged {
+                    self.oracle.note_holder(Member(process.0), process.0);
+                    self.simulation.after(span + answer, process, What::Acknowledged);
+                    return;
+                }
+            }
+        }
+        self.hold(process, held);
+    }
+
+    /// A site hears from a scheduler.
+    fn hear_scheduler(&mut self, process: Process, from: Site, message: FromScheduler, results: Results) {
+        let at = process.0 as usize;
+        if let FromScheduler::NewTerm(term) = message {
+            self.sites[at].seat = from;
+            self.announce_copy(process, from, term);
+        }
+        if let FromScheduler::Ended { session, .. } = message
+            && process.0 < self.setting.hosts
+            && process.0 != from.0
+        {
+            let what = What::EndHeard(Site(process.0), session);
+            self.simulation
+                .send(process, Process(from.0), MESSAGE_BYTES, what);
+        }
+        self.sites[at].take_results(results);
+        self.sites[at].worker.handle_scheduler(from, message);
+    }
+
+    /// A site hears that a chunk of its has arrived at this time of the receiver's clock.
+    fn note_answer(&mut self, process: Process, number: u64, arrived: Nanos) {
+        let at = process.0 as usize;
+        let now = self.simulation.now();
+        let site = &mut self.sites[at];
+        let Some((chunk, word)) = site.sends.remove(&number) else {
+            return;
+        };
+        // The chunk has to stay in its window until it has arrived.
+        if site.word(
+            self.call.order,
+            chunk.header.session.call,
+            chunk.place,
+            &chunk.range,
+        ) != word
+        {
+            self.oracle.note_overwritten(process.0);
+        }
+        site.worker.handle_delivered(chunk.to, &chunk.header);
+        let bytes = chunk.range.end - chunk.range.start;
+        let rates = site
+            .rates
+            .handle_ended(now.into(), chunk.to, bytes, arrived.into());
+        site.worker.set_sends(site.rates.window());
+        if let Some(rates) = rates.filter(|_| self.setting.are_rates_reported) {
+            let seat = Process(site.seat.0);
+            let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates), Results::new());
+            self.simulation.send(process, seat, MESSAGE_BYTES, what);
         }
     }
 
@@ -431,6 +445,48 @@ impl<'a> Job<'a> {
 
     /// Carries out what a site has to do.
     fn act(&mut self, process: Process) {
+        if (process.0 as usize) < self.sites.len() {
+            self.act_for_scheduler(process);
+            self.act_for_worker(process);
+        }
+    }
+
+    /// Carries out what the scheduler of a site decided.
+    fn act_for_scheduler(&mut self, process: Process) {
+        let from = Site(process.0);
+        let now = self.simulation.now();
+        let site = &mut self.sites[process.0 as usize];
+        let Some(scheduler) = &mut site.scheduler else {
+            return;
+        };
+        while let Some(action) = scheduler.poll_action() {
+            let SchedulerAction::Send(to, message) = action else {
+                continue;
+            };
+            self.from_scheduler += 1;
+            let bytes = MESSAGE_BYTES + row_bytes(&message, self.call.bytes);
+            let mut results = Results::new();
+            if let FromScheduler::Ended { session, .. } = &message
+                && let Some(words) = site.enclosed.get(&session.call)
+            {
+                results.insert(session.call, words.clone());
+            }
+            self.simulation.send(
+                process,
+                Process(to.0),
+                bytes,
+                What::FromScheduler(from, message, results),
+            );
+        }
+        let deadline = scheduler.poll_timeout().map(Nanos::from);
+        if let Some(deadline) = deadline.filter(|deadline| site.timer != Some(*deadline)) {
+            self.simulation.after(deadline - now, process, What::SchedulerDue);
+        }
+        site.timer = deadline;
+    }
+
+    /// Carries out what the worker of a site decided.
+    fn act_for_worker(&mut self, process: Process) {
         let hosts = self.setting.hosts;
         // A copy knows what its keeper knows.
         let knows = match process.0.checked_sub(2 * hosts) {
@@ -438,37 +494,9 @@ impl<'a> Job<'a> {
             None => process.0,
         };
         let lost = self.sites[knows as usize].lost.clone();
-        let Some(site) = self.sites.get_mut(process.0 as usize) else {
-            return;
-        };
         let from = Site(process.0);
         let now = self.simulation.now();
-        if let Some(scheduler) = &mut site.scheduler {
-            while let Some(action) = scheduler.poll_action() {
-                let SchedulerAction::Send(to, message) = action else {
-                    continue;
-                };
-                self.from_scheduler += 1;
-                let bytes = MESSAGE_BYTES + row_bytes(&message, self.call.bytes);
-                let mut results = Results::new();
-                if let FromScheduler::Ended { session, .. } = &message
-                    && let Some(words) = site.enclosed.get(&session.call)
-                {
-                    results.insert(session.call, words.clone());
-                }
-                self.simulation.send(
-                    process,
-                    Process(to.0),
-                    bytes,
-                    What::FromScheduler(from, message, results),
-                );
-            }
-            let deadline = scheduler.poll_timeout().map(Nanos::from);
-            if let Some(deadline) = deadline.filter(|deadline| site.timer != Some(*deadline)) {
-                self.simulation.after(deadline - now, process, What::SchedulerDue);
-            }
-            site.timer = deadline;
-        }
+        let site = &mut self.sites[process.0 as usize];
         while let Some(action) = site.worker.poll_action() {
             match action {
                 WorkerAction::Tell(to, mut message) => {
