@@ -98,7 +98,7 @@ struct Scale {
     is_received_told: bool,
 }
 
-/// What the rates to a site show of it.
+/// The evidence about a site that the rates to it give.
 #[derive(Debug)]
 struct Receiver {
     /// The upper bound of its rate, by those that can be trusted; 0 if there are none.
