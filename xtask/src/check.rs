@@ -40,8 +40,9 @@ pub(crate) fn check() -> anyhow::Result<()> {
             report(&published::broken(&published::metadata()?))
         }),
         ("packages for a registry", || {
-            // Without a build, which clippy does; an index of the registry is here since the lock file was made.
-            let words = "package --workspace --no-verify --allow-dirty --offline --quiet";
+            // Without a build, which clippy does; an index of the registry is here since the lock file was made. This
+            // program depends on packages that no registry has.
+            let words = "package --workspace --exclude xtask --no-verify --allow-dirty --offline --quiet";
             run(cargo(&words.split(' ').collect::<Vec<_>>()))
         }),
         ("clippy", || {

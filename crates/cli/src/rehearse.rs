@@ -8,7 +8,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use ropewalk_bench::output::print;
 use ropewalk_checkpoint::{
-    AdvisorOptions, FastLevel, FixedSeconds, FixedSteps, Mtbf, Nearest, Paper, Plan, Rate, Rehearsal,
+    AdvisorOptions, Costs, FastLevel, FixedSeconds, FixedSteps, Mtbf, Nearest, Paper, Plan, Rate, Rehearsal,
     Rehearsed, young,
 };
 use ropewalk_output_file::OutputFile;
@@ -123,29 +123,6 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         costs,
         fast: None,
     };
-    let count = (costs.interval() * steps.len() as f64 / total).max(1.0) as u64;
-    let mut plans = vec![
-        ("best plan".to_owned(), best),
-        ("rate".to_owned(), Plan::by(&Rate, &costs, &steps)),
-        ("nearest".to_owned(), Plan::by(&Nearest, &costs, &steps)),
-        ("paper".to_owned(), Plan::by(&Paper, &costs, &steps)),
-        (
-            "Young".to_owned(),
-            Plan::by(&FixedSeconds(young(save, mtbf)), &costs, &steps),
-        ),
-        (
-            "half as often".to_owned(),
-            Plan::by(&FixedSteps(2 * count), &costs, &steps),
-        ),
-        (
-            "twice as often".to_owned(),
-            Plan::by(&FixedSteps(count.div_ceil(2)), &costs, &steps),
-        ),
-    ];
-    plans.extend(arguments.every.iter().map(|&every| {
-        let plan = Plan::by(&FixedSteps(every), &costs, &steps);
-        (format!("every {every} steps"), plan)
-    }));
     let options = AdvisorOptions {
         mtbf: Mtbf::Learned(told),
         save: Some(save),
@@ -154,7 +131,7 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         ..AdvisorOptions::default()
     };
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
-    for (policy, plan) in &plans {
+    for (policy, plan) in &plans(arguments, &costs, &steps, best) {
         let expected = plan.expected_time(&costs, &steps);
         if expected * f64::from(arguments.runs) > patience {
             left_out.push(LeftOut {
@@ -208,6 +185,34 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         rows,
         left_out,
     })
+}
+
+/// The plans that are rehearsed, by name: the best one, those of simple policies, and those that were asked for.
+fn plans(arguments: &Arguments, costs: &Costs, steps: &[f64], best: Plan) -> Vec<(String, Plan)> {
+    let count = (costs.interval() * steps.len() as f64 / arguments.run.total_of(steps)).max(1.0) as u64;
+    let mut plans = vec![
+        ("best plan".to_owned(), best),
+        ("rate".to_owned(), Plan::by(&Rate, costs, steps)),
+        ("nearest".to_owned(), Plan::by(&Nearest, costs, steps)),
+        ("paper".to_owned(), Plan::by(&Paper, costs, steps)),
+        (
+            "Young".to_owned(),
+            Plan::by(&FixedSeconds(young(costs.save(), costs.mtbf())), costs, steps),
+        ),
+        (
+            "half as often".to_owned(),
+            Plan::by(&FixedSteps(2 * count), costs, steps),
+        ),
+        (
+            "twice as often".to_owned(),
+            Plan::by(&FixedSteps(count.div_ceil(2)), costs, steps),
+        ),
+    ];
+    plans.extend(arguments.every.iter().map(|&every| {
+        let plan = Plan::by(&FixedSteps(every), costs, steps);
+        (format!("every {every} steps"), plan)
+    }));
+    plans
 }
 
 /// How many seconds all runs of one way may take together, for work that is nearly never done takes for ever
