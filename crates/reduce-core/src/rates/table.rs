@@ -224,8 +224,8 @@ impl RateTable {
     /// may be slow itself, and is believed only if it is slow to this receiver alone and another one is so too.
     /// Otherwise it is the receiver, which will have other senders if that is wrong.
     ///
-    /// A verdict is removed if the site receives what it was found to lack, or if each sender that is slow to it is slow
-    /// itself: slow to two sites without a verdict, and to none fast.
+    /// A verdict is removed if the site receives what it was found to lack, or if each sender that is slow to it is
+    /// slow itself: slow to two sites without a verdict, and fast to none.
     pub(crate) fn judge(&mut self, now: Duration) {
         self.reports = 0;
         self.forget_old(now);
