@@ -22,7 +22,12 @@ class Array(Protocol):
 Contribution = Union["Buffer", Array]
 """An object that a collective call takes."""
 
-Operation = Union[Literal["max", "min", "prod", "sum"], Callable[[Any, Any], Any]]
+OperationName = Literal[
+    "band", "bor", "bxor", "land", "lor", "lxor", "max", "maxloc", "min", "minloc", "prod", "sum"
+]
+"""The names of operations, which are those of MPI's predefined operations."""
+
+Operation = Union[OperationName, Callable[[Any, Any], Any]]
 
 
 class Options(TypedDict, total=False):
@@ -57,7 +62,8 @@ class Group:
     object with the buffer protocol whose elements lie in C order: a NumPy array (others than in C order are copied), an
     ``array.array``, a ``memoryview``. Where NumPy is loaded, a tensor with ``__dlpack__`` in the processor's memory
     counts as a NumPy array. Elements are ``bool``, integers of 8 to 64 bits, floats of 16 to 64 bits, complex
-    numbers, and ``bfloat16`` of ml_dtypes. It is copied in the call, and may be changed after that.
+    numbers, ``bfloat16`` of ml_dtypes, and structures of a value and an index. It is copied in the call, and may be
+    changed after that.
 
     Under ``ropewalk run`` a contribution is safe when a call returns: this process may then be killed, and the result
     is still that of all ranks.
@@ -113,8 +119,19 @@ class Group:
 
         ``op`` is a name, or a function of two arrays that returns a third one of the same shape and type. A function
         must be associative, and commutative unless ``order="ordered"``. It gets whole contributions, which then go from
-        rank to rank in one piece, and runs in a thread of its own: a name is faster. Integers wrap around; the smallest
-        and the largest are NaN if one is NaN.
+        rank to rank in one piece, and runs in a thread of its own: a name is faster.
+
+        The names are those of MPI:
+
+        - ``"sum"``, ``"prod"``: numbers. Integers wrap around; floats of 16 bits are rounded after each combination.
+        - ``"min"``, ``"max"``: all but complex numbers. The outcome is NaN if one is NaN.
+        - ``"land"``, ``"lor"``, ``"lxor"``: ``bool`` and integers, which are true unless they are 0. The outcome is of
+          the same type, 0 or 1 (``numpy.logical_and`` and so on give ``bool``).
+        - ``"band"``, ``"bor"``, ``"bxor"``: ``bool`` and integers, bit by bit (``numpy.bitwise_and`` and so on).
+        - ``"minloc"``, ``"maxloc"``: structures of two fields without a gap between them, the value (an integer or a
+          float of 32 or 64 bits) and its index (``int32`` or ``int64``): ``numpy.dtype([("value", "f8"), ("index",
+          "i8")])``. Of equal values the one with the lowest index counts; NaN is the smallest and the largest value,
+          as for ``numpy.argmin`` and ``numpy.argmax``.
         """
         return self.ireduce(data, op, root, out=out, **options).result()
 
@@ -145,7 +162,7 @@ class Group:
     def reduce_scatter(
         self,
         data: Contribution,
-        op: Literal["max", "min", "prod", "sum"] = "sum",
+        op: OperationName = "sum",
         *,
         out: Contribution | None = None,
         **options: Unpack[Options],
@@ -160,7 +177,7 @@ class Group:
     def ireduce_scatter(
         self,
         data: Contribution,
-        op: Literal["max", "min", "prod", "sum"] = "sum",
+        op: OperationName = "sum",
         *,
         out: Contribution | None = None,
         **options: Unpack[Options],

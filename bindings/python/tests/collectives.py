@@ -2,6 +2,8 @@
 
 import array
 import asyncio
+import functools
+import itertools
 import threading
 import time
 
@@ -15,6 +17,8 @@ NUMBERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32
 FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16]
 COMPLEX = [np.complex64, np.complex128]
 FOLDS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+LOGICAL = {"land": np.logical_and, "lor": np.logical_or, "lxor": np.logical_xor}
+BITWISE = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 
 
 def contribution(rank, shape, dtype):
@@ -44,6 +48,55 @@ def types_and_shapes(job):
     mine = np.array([job.rank == 1, True, False])
     same(job.allreduce(mine, "max").value, np.array([True, True, False]))
     same(job.allreduce(mine, "min").value, np.array([False, True, False]))
+
+
+def logical_and_bitwise(job):
+    """Truth values and bits are combined as NumPy does, in the type of the contributions."""
+    for dtype in [*NUMBERS, np.bool]:
+        for length in [5, 20_000]:
+            # Each rank has bits of its own, and zeros at other places.
+            of = [((np.arange(length) * (rank + 3)) % 7 % 4).astype(dtype) for rank in range(job.size)]
+            for op, function in (LOGICAL | BITWISE).items():
+                same(job.allreduce(of[job.rank], op).value, functools.reduce(function, of).astype(dtype))
+
+
+def with_location(job):
+    """The smallest and the largest values come with the index of the rank that has them; the lowest one of several."""
+    values = [np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64]
+    for value_type, index_type in itertools.product(values, [np.int32, np.int64]):
+        dtype = np.dtype([("depth", value_type), ("rank", index_type)])
+        for length in [5, 20_000]:
+            of = [((np.arange(length) * (rank + 3)) % 5).astype(value_type) for rank in range(job.size)]
+            mine = np.empty(length, dtype)
+            mine["depth"], mine["rank"] = of[job.rank], job.rank
+            for op, place in [("minloc", np.argmin), ("maxloc", np.argmax)]:
+                expected = np.empty(length, dtype)
+                expected["rank"] = place(of, axis=0)
+                expected["depth"] = np.take_along_axis(np.array(of), expected["rank"][None].astype(int), 0)[0]
+                same(job.allreduce(mine, op).value, expected)
+    dtype = np.dtype([("value", "f8"), ("index", "i4")])
+    value = [1.0, np.nan, -0.0, np.nan][job.rank]
+    mine = np.array((value, 3 - job.rank), dtype)
+    found = job.allreduce(mine, "minloc").value
+    assert found.shape == () and np.isnan(found["value"]) and found["index"] == 0, found
+    found = np.zeros(1, dtype)
+    assert job.allreduce(mine.reshape(1), "maxloc", out=found).value is found
+    assert np.isnan(found["value"][0]) and found["index"][0] == 0, found
+    same(job.broadcast(mine, root=2).value, np.array((-0.0, 1), dtype))
+    plain = [np.float64, "f4,f4", "f8,>i8", "f8,i4,i4", np.dtype([("value", "f8"), ("index", "i4")], align=True)]
+    for dtype in plain:
+        try:
+            job.allreduce(np.zeros(2, dtype), "minloc")
+        except TypeError as error:
+            assert "minloc" in str(error) or "without a gap" in str(error), error
+        else:
+            raise AssertionError(f"{dtype} has no index without a gap")
+    try:
+        job.allreduce(np.zeros(2), "land")
+    except TypeError as error:
+        assert '"max", "min", "prod", "sum"' in str(error), error
+    else:
+        raise AssertionError("floats have no truth")
 
 
 def kinds(job):
@@ -245,7 +298,7 @@ def failures(job):
 
 with ropewalk.Job() as job:
     assert job.ranks == tuple(range(4)) and job.size == 4
-    for test in [types_and_shapes, kinds, buffers, functions, futures, failures]:
+    for test in [types_and_shapes, logical_and_bitwise, with_location, kinds, buffers, functions, futures, failures]:
         began = time.monotonic()
         test(job)
         job.barrier()

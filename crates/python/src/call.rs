@@ -7,10 +7,11 @@ use ropewalk_reduce::{
 };
 
 use crate::{
-    element::{Element, ElementType},
+    element::ElementType,
     function::Function,
     job::Shared,
     memory::{Memory, ObjectBuffer},
+    operator::Element,
     pending::{Ended, Underway},
 };
 

@@ -1,11 +1,6 @@
-//! Types of elements, and the operations that each knows.
+//! Types of elements, and the formats by which Python describes them.
 
-use std::ffi::CStr;
-
-use bytemuck::Pod;
-use half::{bf16, f16};
-use num_complex::Complex;
-use ropewalk_reduce::{Max, Min, Operation, Prod, Reducer, Sum, elementwise};
+use std::{borrow::Cow, ffi::CStr};
 
 /// A type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,117 +18,98 @@ pub(crate) enum ElementType {
     I16,
     I32,
     I64,
+    /// A value and its index, without a gap between them.
+    Located(ValueType, IndexType),
     U8,
     U16,
     U32,
     U64,
 }
 
-/// The operations that have names.
+/// The types of values that can have an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operator {
-    Max,
-    Min,
-    Prod,
-    Sum,
+pub(crate) enum ValueType {
+    F32,
+    F64,
+    I32,
+    I64,
+    U32,
+    U64,
 }
 
-/// A type that collective calls know.
-pub(crate) trait Element: Pod + Send + Sync {
-    /// The operation on these elements; `None` if there is none, as for the larger of two complex numbers.
-    fn operation(operator: Operator) -> Option<Operation<Vec<Self>>>;
+/// The types of indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IndexType {
+    I32,
+    I64,
 }
 
 /// Evaluates an expression with a name for the Rust type of elements.
 macro_rules! with_type {
     ($element:expr, $T:ident => $body:expr) => {{
-        use half::{bf16, f16};
-        use num_complex::Complex;
+        use ropewalk_reduce::Located;
 
-        use crate::element::{Bool, ElementType};
-        match $element {
-            ElementType::Bf16 => {
-                type $T = bf16;
-                $body
-            }
-            ElementType::Bool => {
-                type $T = Bool;
-                $body
-            }
-            ElementType::C64 => {
-                type $T = Complex<f32>;
-                $body
-            }
-            ElementType::C128 => {
-                type $T = Complex<f64>;
-                $body
-            }
-            ElementType::F16 => {
-                type $T = f16;
-                $body
-            }
-            ElementType::F32 => {
-                type $T = f32;
-                $body
-            }
-            ElementType::F64 => {
-                type $T = f64;
-                $body
-            }
-            ElementType::I8 => {
-                type $T = i8;
-                $body
-            }
-            ElementType::I16 => {
-                type $T = i16;
-                $body
-            }
-            ElementType::I32 => {
-                type $T = i32;
-                $body
-            }
-            ElementType::I64 => {
-                type $T = i64;
-                $body
-            }
-            ElementType::U8 => {
-                type $T = u8;
-                $body
-            }
-            ElementType::U16 => {
-                type $T = u16;
-                $body
-            }
-            ElementType::U32 => {
-                type $T = u32;
-                $body
-            }
-            ElementType::U64 => {
-                type $T = u64;
-                $body
-            }
-        }
+        use crate::element::{ElementType, IndexType, ValueType};
+        crate::element::with_type!(@ $element, $T => $body;
+            ElementType::Bf16 => half::bf16;
+            ElementType::Bool => ropewalk_reduce::Bool;
+            ElementType::C64 => num_complex::Complex<f32>;
+            ElementType::C128 => num_complex::Complex<f64>;
+            ElementType::F16 => half::f16;
+            ElementType::F32 => f32;
+            ElementType::F64 => f64;
+            ElementType::I8 => i8;
+            ElementType::I16 => i16;
+            ElementType::I32 => i32;
+            ElementType::I64 => i64;
+            ElementType::Located(ValueType::F32, IndexType::I32) => Located<f32, i32>;
+            ElementType::Located(ValueType::F32, IndexType::I64) => Located<f32, i64>;
+            ElementType::Located(ValueType::F64, IndexType::I32) => Located<f64, i32>;
+            ElementType::Located(ValueType::F64, IndexType::I64) => Located<f64, i64>;
+            ElementType::Located(ValueType::I32, IndexType::I32) => Located<i32, i32>;
+            ElementType::Located(ValueType::I32, IndexType::I64) => Located<i32, i64>;
+            ElementType::Located(ValueType::I64, IndexType::I32) => Located<i64, i32>;
+            ElementType::Located(ValueType::I64, IndexType::I64) => Located<i64, i64>;
+            ElementType::Located(ValueType::U32, IndexType::I32) => Located<u32, i32>;
+            ElementType::Located(ValueType::U32, IndexType::I64) => Located<u32, i64>;
+            ElementType::Located(ValueType::U64, IndexType::I32) => Located<u64, i32>;
+            ElementType::Located(ValueType::U64, IndexType::I64) => Located<u64, i64>;
+            ElementType::U8 => u8;
+            ElementType::U16 => u16;
+            ElementType::U32 => u32;
+            ElementType::U64 => u64;
+        )
     }};
+    (@ $element:expr, $T:ident => $body:expr; $($variant:pat => $type:ty;)*) => {
+        match $element {
+            $($variant => {
+                type $T = $type;
+                $body
+            })*
+        }
+    };
 }
 pub(crate) use with_type;
 
 impl ElementType {
-    /// The type that a format of Python's module `struct` describes; complex numbers are as PEP 3118 has them.
-    /// `None` for structures, other byte orders and types without arithmetic.
+    /// The type that a format of Python's module `struct` describes; complex numbers and structures are as PEP 3118 has
+    /// them. `None` for other structures than a value with its index, other byte orders and types without arithmetic.
     pub(crate) fn from_format(format: &CStr, item_bytes: usize) -> Option<Self> {
         let format = format.to_bytes();
-        let native = if cfg!(target_endian = "little") {
-            b'<'
-        } else {
-            b'>'
-        };
+        if let Some(fields) = format.strip_prefix(b"T{") {
+            return Self::from_fields(fields.strip_suffix(b"}")?, item_bytes);
+        }
         let code = match format {
             [b'@' | b'=', code @ ..] => code,
-            [order, code @ ..] if *order == native => code,
+            [order, code @ ..] if *order == NATIVE_ORDER => code,
             // The order of single bytes does not matter.
             [b'<' | b'>' | b'!' | b'|', code @ ..] if item_bytes == 1 => code,
             code => code,
         };
+        Self::from_code(code, item_bytes)
+    }
+
+    fn from_code(code: &[u8], item_bytes: usize) -> Option<Self> {
         Some(match (code, item_bytes) {
             (b"?", 1) => Self::Bool,
             (b"e", 2) => Self::F16,
@@ -159,6 +135,58 @@ impl ElementType {
         })
     }
 
+    /// The type of the fields `value code : name : index code : name :`. The sign of a byte order holds until the next
+    /// one. A gap stands before a code as `x`, or shows in the size of the whole.
+    fn from_fields(fields: &[u8], item_bytes: usize) -> Option<Self> {
+        let mut parts = fields.split(|&byte| byte == b':');
+        let mut has_standard_sizes = false;
+        let mut fields = [None; 2];
+        for field in &mut fields {
+            let code = match parts.next()? {
+                [b'@' | b'^', code @ ..] => {
+                    has_standard_sizes = false;
+                    code
+                }
+                [order, code @ ..] if [b'=', NATIVE_ORDER].contains(order) => {
+                    has_standard_sizes = true;
+                    code
+                }
+                code => code,
+            };
+            let bytes = match code {
+                b"i" | b"I" | b"f" => 4,
+                b"l" | b"L" if has_standard_sizes => 4,
+                b"l" | b"L" => size_of::<std::ffi::c_long>(),
+                b"q" | b"Q" | b"d" => 8,
+                _ => return None,
+            };
+            *field = Self::from_code(code, bytes).map(|element| (element, bytes));
+            let _name = parts.next()?;
+        }
+        let is_end = parts.next() == Some(b"") && parts.next().is_none();
+        let [Some((value, value_bytes)), Some((index, index_bytes))] = fields else {
+            return None;
+        };
+        if !is_end || value_bytes + index_bytes != item_bytes {
+            return None;
+        }
+        let value = match value {
+            Self::F32 => ValueType::F32,
+            Self::F64 => ValueType::F64,
+            Self::I32 => ValueType::I32,
+            Self::I64 => ValueType::I64,
+            Self::U32 => ValueType::U32,
+            Self::U64 => ValueType::U64,
+            _ => return None,
+        };
+        let index = match index {
+            Self::I32 => IndexType::I32,
+            Self::I64 => IndexType::I64,
+            _ => return None,
+        };
+        Some(Self::Located(value, index))
+    }
+
     /// The format by which results are described; for `bf16` that of its bits.
     pub(crate) fn format(self) -> &'static CStr {
         match self {
@@ -172,6 +200,22 @@ impl ElementType {
             Self::I16 => c"h",
             Self::I32 => c"i",
             Self::I64 => c"q",
+            Self::Located(value, IndexType::I32) => match value {
+                ValueType::F32 => c"T{=f:value:=i:index:}",
+                ValueType::F64 => c"T{=d:value:=i:index:}",
+                ValueType::I32 => c"T{=i:value:=i:index:}",
+                ValueType::I64 => c"T{=q:value:=i:index:}",
+                ValueType::U32 => c"T{=I:value:=i:index:}",
+                ValueType::U64 => c"T{=Q:value:=i:index:}",
+            },
+            Self::Located(value, IndexType::I64) => match value {
+                ValueType::F32 => c"T{=f:value:=q:index:}",
+                ValueType::F64 => c"T{=d:value:=q:index:}",
+                ValueType::I32 => c"T{=i:value:=q:index:}",
+                ValueType::I64 => c"T{=q:value:=q:index:}",
+                ValueType::U32 => c"T{=I:value:=q:index:}",
+                ValueType::U64 => c"T{=Q:value:=q:index:}",
+            },
             Self::U8 => c"B",
             Self::Bf16 | Self::U16 => c"H",
             Self::U32 => c"I",
@@ -179,9 +223,9 @@ impl ElementType {
         }
     }
 
-    /// The name that NumPy uses.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
+    /// The name that NumPy uses, and for a value with its index those of the two.
+    pub(crate) fn name(self) -> Cow<'static, str> {
+        let name = match self {
             Self::Bf16 => "bfloat16",
             Self::Bool => "bool",
             Self::C64 => "complex64",
@@ -193,104 +237,44 @@ impl ElementType {
             Self::I16 => "int16",
             Self::I32 => "int32",
             Self::I64 => "int64",
+            Self::Located(value, index) => {
+                let (value, index) = (value.element().name(), index.element().name());
+                return format!("({value}, {index})").into();
+            }
             Self::U8 => "uint8",
             Self::U16 => "uint16",
             Self::U32 => "uint32",
             Self::U64 => "uint64",
+        };
+        name.into()
+    }
+}
+
+impl ValueType {
+    fn element(self) -> ElementType {
+        match self {
+            Self::F32 => ElementType::F32,
+            Self::F64 => ElementType::F64,
+            Self::I32 => ElementType::I32,
+            Self::I64 => ElementType::I64,
+            Self::U32 => ElementType::U32,
+            Self::U64 => ElementType::U64,
         }
     }
 }
 
-impl Operator {
-    /// The names that a caller can use.
-    pub(crate) const NAMES: &str = "\"max\", \"min\", \"prod\" and \"sum\"";
-
-    /// The operation of a name.
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "max" => Self::Max,
-            "min" => Self::Min,
-            "prod" => Self::Prod,
-            "sum" => Self::Sum,
-            _ => return None,
-        })
-    }
-}
-
-/// A truth value of NumPy: a byte that is 0 or 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(transparent)]
-pub(crate) struct Bool(u8);
-
-impl Element for Bool {
-    /// The smaller is false if one is, the larger true if one is; a sum of truth values is none.
-    fn operation(operator: Operator) -> Option<Operation<Vec<Self>>> {
-        match operator {
-            Operator::Max => Some(elementwise("max", |left: Self, right: Self| {
-                Self(left.0 | right.0)
-            })),
-            Operator::Min => Some(elementwise("min", |left: Self, right: Self| {
-                Self(left.0 & right.0)
-            })),
-            Operator::Prod | Operator::Sum => None,
+impl IndexType {
+    fn element(self) -> ElementType {
+        match self {
+            Self::I32 => ElementType::I32,
+            Self::I64 => ElementType::I64,
         }
     }
 }
 
-macro_rules! numbers {
-    ($($number:ty)*) => {$(
-        impl Element for $number {
-            fn operation(operator: Operator) -> Option<Operation<Vec<Self>>> {
-                Some(match operator {
-                    Operator::Max => Max.into_operation(),
-                    Operator::Min => Min.into_operation(),
-                    Operator::Prod => Prod.into_operation(),
-                    Operator::Sum => Sum.into_operation(),
-                })
-            }
-        }
-    )*};
-}
-
-numbers! { f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 }
-
-macro_rules! short_floats {
-    ($($float:ty)*) => {$(
-        impl Element for $float {
-            /// Each combination is rounded to 16 bits.
-            fn operation(operator: Operator) -> Option<Operation<Vec<Self>>> {
-                Some(match operator {
-                    Operator::Max => elementwise("max", |left: Self, right: Self| {
-                        let right_is_larger = right > left || (right == left && right.is_sign_positive());
-                        if left.is_nan() || !(right_is_larger || right.is_nan()) { left } else { right }
-                    }),
-                    Operator::Min => elementwise("min", |left: Self, right: Self| {
-                        let right_is_smaller = right < left || (right == left && right.is_sign_negative());
-                        if left.is_nan() || !(right_is_smaller || right.is_nan()) { left } else { right }
-                    }),
-                    Operator::Prod => elementwise("prod", |left: Self, right: Self| left * right),
-                    Operator::Sum => elementwise("sum", |left: Self, right: Self| left + right),
-                })
-            }
-        }
-    )*};
-}
-
-short_floats! { bf16 f16 }
-
-macro_rules! complex {
-    ($($float:ty)*) => {$(
-        impl Element for Complex<$float> {
-            /// Complex numbers have no order.
-            fn operation(operator: Operator) -> Option<Operation<Vec<Self>>> {
-                match operator {
-                    Operator::Prod => Some(elementwise("prod", |left: Self, right: Self| left * right)),
-                    Operator::Sum => Some(elementwise("sum", |left: Self, right: Self| left + right)),
-                    Operator::Max | Operator::Min => None,
-                }
-            }
-        }
-    )*};
-}
-
-complex! { f32 f64 }
+/// The sign of this machine's byte order.
+const NATIVE_ORDER: u8 = if cfg!(target_endian = "little") {
+    b'<'
+} else {
+    b'>'
+};

@@ -12,10 +12,11 @@ use ropewalk_reduce::{Rank, ReduceError};
 
 use crate::{
     call::{Call, Kind, end_of_bytes},
-    element::{Element, Operator, with_type},
+    element::with_type,
     errors,
     job::Shared,
     memory::{ObjectBuffer, bytes_of},
+    operator::{Element, Operator},
     options::options_of,
     pending::Pending,
 };
@@ -149,7 +150,7 @@ fn operator_of(name: &Bound<'_, PyAny>) -> PyResult<Operator> {
     let unknown = |_: PyErr| PyTypeError::new_err("an operation is a name, or a function of two arrays");
     let text: String = name.extract().map_err(unknown)?;
     Operator::from_name(&text).ok_or_else(|| {
-        let names = Operator::NAMES;
+        let names = Operator::names(|_| true);
         PyValueError::new_err(format!("there is no operation {text:?}; the names are {names}"))
     })
 }
@@ -159,9 +160,11 @@ fn folding<T: Element>(
     buffer: &ObjectBuffer,
 ) -> PyResult<ropewalk_reduce::Operation<Vec<T>>> {
     T::operation(operator).ok_or_else(|| {
-        let name = buffer.element().name();
+        let element = buffer.element().name();
+        let name = Operator::names(|other| other == operator);
+        let names = Operator::names(|other| T::operation(other).is_some());
         PyTypeError::new_err(format!(
-            "the operation {operator:?} is not defined for elements of type {name}"
+            "the operation {name} is not defined for elements of type {element}; their operations are {names}"
         ))
     })
 }

@@ -11,6 +11,7 @@ mod function;
 mod group;
 mod job;
 mod memory;
+mod operator;
 mod options;
 mod pending;
 mod spare;

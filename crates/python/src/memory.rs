@@ -37,7 +37,9 @@ impl ObjectBuffer {
                 let format = buffer.format().to_string_lossy();
                 return Err(PyTypeError::new_err(format!(
                     "elements of format {format:?} are not supported; supported are bool, int8 to int64, uint8 to \
-                     uint64, float16 to float64, bfloat16, complex64 and complex128, in this machine's byte order"
+                     uint64, float16 to float64, bfloat16, complex64 and complex128, in this machine's byte order; and \
+                     structures of a value (an integer or a float of 32 or 64 bits) and an index (int32 or int64) \
+                     without a gap, as numpy.dtype([(\"value\", \"f8\"), (\"index\", \"i4\")])"
                 )));
             }
         };

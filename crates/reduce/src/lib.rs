@@ -54,7 +54,9 @@ pub use driver::{
     ReduceOptions, Reduction, Waiter,
 };
 pub use operation::{
-    DecodeError, Max, Min, Number, ObjectReducer, Operation, Prod, Reducer, Sum, elementwise, object,
+    Bits, BitwiseAnd, BitwiseOr, BitwiseXor, Bool, DecodeError, Located, LogicalAnd, LogicalOr, LogicalXor,
+    Max, MaxLoc, Min, MinLoc, Number, ObjectReducer, Operation, Ordered, Prod, Reducer, Sum, elementwise,
+    object,
 };
 pub use ordered_fold::{FoldFailed, ordered_fold};
 pub use outcome::{Receipt, ReductionError};

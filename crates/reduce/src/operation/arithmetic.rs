@@ -1,10 +1,12 @@
-//! The operations that MPI predefines for numbers.
+//! The operations that need arithmetic.
 
 use bytemuck::Pod;
+use half::{bf16, f16};
+use num_complex::Complex;
 
-use super::{Operation, Reducer, elementwise};
+use super::reducers;
 
-/// The sum of each element (`MPI_SUM`, MPI standard 4.0, section 5.9.2). Integers wrap around.
+/// The sum of each element (`MPI_SUM`, MPI standard 4.0, section 6.9.2). Integers wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum;
 
@@ -12,18 +14,27 @@ pub struct Sum;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prod;
 
-/// The smallest of each element (`MPI_MIN`). If one is NaN the result is NaN, as in NumPy; -0 is below +0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Min;
-
-/// The largest of each element (`MPI_MAX`). If one is NaN the result is NaN, as in NumPy; +0 is above -0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Max;
-
-/// A number that the predefined operations know.
+/// A number that [`Sum`] and [`Prod`] combine: an integer, a float of 16 to 64 bits, or a complex number.
+///
+/// Numbers of 16 bits ([`half::f16`], [`half::bf16`]) are rounded to 16 bits after each combination. The sum of many
+/// of them is more exact if the program converts them to `f32` first.
+///
+/// # Examples
+/// ```
+/// use half::f16;
+/// use num_complex::Complex;
+/// use ropewalk_reduce::{Prod, Sum, ordered_fold};
+///
+/// let product = ordered_fold(vec![vec![Complex::new(0.0_f32, 1.0)]; 2], Prod)?;
+/// assert_eq!(product, Some(vec![Complex::new(-1.0, 0.0)]));
+/// // 2049 has no place in a number of 16 bits.
+/// let sum = ordered_fold(vec![vec![f16::from_f32(2048.0)], vec![f16::ONE]], Sum)?;
+/// assert_eq!(sum, Some(vec![f16::from_f32(2048.0)]));
+/// # Ok::<(), ropewalk_reduce::FoldFailed>(())
+/// ```
 pub trait Number: Pod + Send + Sync {
-    /// The four operations never panic, and depend on nothing but their operands. Short vectors of such numbers take
-    /// the fastest way, on which every rank combines all of them.
+    /// Both operations never panic, and depend on nothing but their operands. Short vectors of such numbers take the
+    /// fastest way, on which every rank combines all of them.
     const IS_TOTAL: bool = false;
 
     /// The sum; integers wrap around.
@@ -32,12 +43,6 @@ pub trait Number: Pod + Send + Sync {
     /// The product; integers wrap around.
     #[must_use]
     fn product(self, other: Self) -> Self;
-    /// The smaller one; NaN if there is one.
-    #[must_use]
-    fn smaller(self, other: Self) -> Self;
-    /// The larger one; NaN if there is one.
-    #[must_use]
-    fn larger(self, other: Self) -> Self;
 }
 
 macro_rules! integers {
@@ -52,23 +57,15 @@ macro_rules! integers {
             fn product(self, other: Self) -> Self {
                 self.wrapping_mul(other)
             }
-
-            fn smaller(self, other: Self) -> Self {
-                self.min(other)
-            }
-
-            fn larger(self, other: Self) -> Self {
-                self.max(other)
-            }
         }
     )*};
 }
 
 integers! { i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 }
 
-macro_rules! floats {
-    ($($float:ty)*) => {$(
-        impl Number for $float {
+macro_rules! others {
+    ($($number:ty)*) => {$(
+        impl Number for $number {
             const IS_TOTAL: bool = true;
 
             fn sum(self, other: Self) -> Self {
@@ -78,38 +75,13 @@ macro_rules! floats {
             fn product(self, other: Self) -> Self {
                 self * other
             }
-
-            fn smaller(self, other: Self) -> Self {
-                let other_is_smaller = other < self || (other == self && other.is_sign_negative());
-                if self.is_nan() || !(other_is_smaller || other.is_nan()) { self } else { other }
-            }
-
-            fn larger(self, other: Self) -> Self {
-                let other_is_larger = other > self || (other == self && other.is_sign_positive());
-                if self.is_nan() || !(other_is_larger || other.is_nan()) { self } else { other }
-            }
         }
     )*};
 }
 
-floats! { f32 f64 }
+others! { bf16 f16 f32 f64 Complex<f32> Complex<f64> }
 
-macro_rules! reducers {
-    ($($name:ident, $mpi:literal, $method:ident;)*) => {$(
-        impl<T: Number> Reducer<Vec<T>> for $name {
-            fn into_operation(self) -> Operation<Vec<T>> {
-                Operation {
-                    is_total: T::IS_TOTAL,
-                    ..elementwise($mpi, T::$method)
-                }
-            }
-        }
-    )*};
-}
-
-reducers! {
-    Max, "max", larger;
-    Min, "min", smaller;
+reducers! { Number;
     Prod, "prod", product;
     Sum, "sum", sum;
 }
@@ -119,28 +91,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ordered_fold;
 
-    /// Every pair of floats has one smaller and one larger, whichever comes first, and NaN wins.
-    #[test]
-    fn minimum_and_maximum_do_not_depend_on_order() {
-        let values = [-1.0f32, -0.0, 0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY];
-        for a in values {
-            for b in values {
-                assert_eq!(a.smaller(b).to_bits(), b.smaller(a).to_bits());
-                assert_eq!(a.larger(b).to_bits(), b.larger(a).to_bits());
-            }
-            assert!(a.smaller(f32::NAN).is_nan() && f32::NAN.smaller(a).is_nan());
-            assert!(a.larger(f32::NAN).is_nan() && f32::NAN.larger(a).is_nan());
-        }
-        assert!((-0.0f32).larger(0.0).is_sign_positive() && 0.0f32.smaller(-0.0).is_sign_negative());
+    /// Folds of one element a rank.
+    fn sum_of<T: Number>(terms: &[T]) -> T {
+        let vectors = terms.iter().map(|&term| vec![term]).collect();
+        ordered_fold(vectors, Sum).unwrap().unwrap()[0]
     }
 
     proptest! {
-        /// Of ordinary floats the smaller is the standard library's.
+        /// Sums of short floats are rounded to 16 bits after each combination, as a plain loop does.
         #[test]
-        fn ordinary_floats_compare_as_usual(a in -1e9f64..1e9, b in -1e9f64..1e9) {
-            prop_assert_eq!(a.smaller(b), a.min(b));
-            prop_assert_eq!(a.larger(b), a.max(b));
+        fn short_floats_are_rounded_each_time(terms in prop::collection::vec(-1e4f32..1e4, 1..8)) {
+            let short: Vec<f16> = terms.iter().copied().map(f16::from_f32).collect();
+            let expected = short[1..].iter().fold(short[0], |sum, &term| {
+                f16::from_f32(sum.to_f32() + term.to_f32())
+            });
+            prop_assert_eq!(sum_of(&short), expected);
+            let brain: Vec<bf16> = terms.iter().copied().map(bf16::from_f32).collect();
+            let expected = brain[1..].iter().fold(brain[0], |sum, &term| {
+                bf16::from_f32(sum.to_f32() + term.to_f32())
+            });
+            prop_assert_eq!(sum_of(&brain), expected);
+        }
+
+        /// Complex numbers are multiplied by the rule, and added by their parts.
+        #[test]
+        fn complex_numbers_are_combined(parts in prop::array::uniform4(-1e3f64..1e3)) {
+            let [a, b, c, d] = parts;
+            let (left, right) = (Complex::new(a, b), Complex::new(c, d));
+            prop_assert_eq!(left.sum(right), Complex::new(a + c, b + d));
+            prop_assert_eq!(left.product(right), Complex::new(a * c - b * d, a * d + b * c));
         }
     }
 }

@@ -1,9 +1,13 @@
 //! A kind of value, its encoding as bytes, and the combination of two of them.
 
 mod arithmetic;
+mod bits;
+mod boolean;
 mod carried;
 mod elementwise;
+mod located;
 mod object;
+mod ordered;
 
 use std::{any::Any, borrow::Cow, fmt, num::NonZeroU32, sync::Arc};
 
@@ -13,15 +17,43 @@ use crate::folding::Memory;
 
 pub(crate) use self::carried::{carried, carried_whole};
 pub use self::{
-    arithmetic::{Max, Min, Number, Prod, Sum},
+    arithmetic::{Number, Prod, Sum},
+    bits::{Bits, BitwiseAnd, BitwiseOr, BitwiseXor, LogicalAnd, LogicalOr, LogicalXor},
+    boolean::Bool,
     elementwise::elementwise,
+    located::{Located, MaxLoc, MinLoc},
     object::{ObjectReducer, object},
+    ordered::{Max, Min, Ordered},
 };
+
+/// Implements reducers of vectors whose elements have a trait, by methods of these elements.
+macro_rules! reducers {
+    ($element:ident; $($name:ident, $mpi:literal, $method:ident;)*) => {$(
+        impl<T: $element> crate::operation::Reducer<Vec<T>> for $name {
+            fn into_operation(self) -> crate::operation::Operation<Vec<T>> {
+                crate::operation::Operation {
+                    is_total: T::IS_TOTAL,
+                    ..crate::operation::elementwise($mpi, T::$method)
+                }
+            }
+        }
+    )*};
+}
+use reducers;
 
 /// [`Group::reduce`](crate::Group::reduce) takes one as its operation on values of type `V`.
 ///
-/// [`Sum`], [`Prod`], [`Min`] and [`Max`] reduce vectors of numbers; [`elementwise`] makes a reducer from a
-/// function on elements, [`object`] from an [`ObjectReducer`].
+/// The operations that MPI predefines reduce vectors:
+///
+/// | reducers | elements |
+/// |---|---|
+/// | [`Sum`], [`Prod`] | each [`Number`]: integers, floats, complex numbers |
+/// | [`Min`], [`Max`] | all [`Ordered`] ones: integers, floats, [`Bool`] |
+/// | [`LogicalAnd`], [`LogicalOr`], [`LogicalXor`] | all that have [`Bits`]: integers, [`Bool`] |
+/// | [`BitwiseAnd`], [`BitwiseOr`], [`BitwiseXor`] | as these |
+/// | [`MinLoc`], [`MaxLoc`] | [`Located`] values |
+///
+/// [`elementwise`] makes a reducer from a function on elements, [`object`] from an [`ObjectReducer`].
 ///
 /// A function of yours is run by a thread of the job, or by one that calls or waits: it must not take a lock that such
 /// a thread holds.
