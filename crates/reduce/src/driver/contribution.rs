@@ -4,14 +4,12 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use ropewalk_fabric::{AgentLink, AgentLinkError, Held, HoldId, ToAgent, memfd::WritableMemfd};
+use ropewalk_fabric::memfd::WritableMemfd;
 
 use super::lent_memory::LentMemory;
-use crate::message::Contribution;
 
 /// Memory of earlier contributions that is free again. To write new pages takes several times as long as to write old
 /// ones.
@@ -102,34 +100,11 @@ impl ContributionMemory {
         }
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    /// The memory, for the agent.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Copied(copied) => copied.memory.as_ref().map(AsFd::as_fd),
             Self::Lent(memory) => Some(memory.as_fd()),
-        }
-    }
-
-    /// Hands the memory to the agent. When this returns the contribution outlives its process.
-    pub(super) fn protect(
-        &self,
-        link: &AgentLink,
-        id: HoldId,
-        contribution: &Contribution,
-    ) -> Result<(), AgentLinkError> {
-        let label = postcard::to_allocvec(contribution).map_err(AgentLinkError::Encoding)?;
-        if label.len() > AgentLink::LABEL_SIZE_MAX {
-            return Err(AgentLinkError::TooLarge { size: label.len() });
-        }
-        let descriptor = self.descriptor();
-        let message = ToAgent::Hold(Held { id, label });
-        let deadline = Instant::now() + AGENT_PATIENCE;
-        loop {
-            match link.send(&message, descriptor) {
-                Err(AgentLinkError::Full) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                result => return result,
-            }
         }
     }
 }
@@ -153,9 +128,6 @@ impl Drop for CopiedMemory {
 fn capacity(length: usize) -> usize {
     length.max(1).next_multiple_of(4096)
 }
-
-/// How long the agent may leave its end of the link unread before a contribution counts as unprotected.
-const AGENT_PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

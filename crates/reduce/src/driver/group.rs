@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytemuck::Pod;
-use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Call, Member, Token};
@@ -12,6 +11,7 @@ use super::{
     buffer_reduction::BufferReduction,
     contribution::{ContributionMemory, SpareMemory},
     copies::WishedCopies,
+    hold::Hold,
     job::{Shared, Wish},
     kind::Kind,
     lent_memory::LentMemory,
@@ -122,8 +122,9 @@ impl Group {
     ///
     /// Under `ropewalk run` the contribution is safe when this returns: from then on this rank may be killed and the
     /// result is still that of all members. (Under another process manager nobody keeps what a dead rank had, and
-    /// above the agent's limit, half of the host's memory, neither does it.) Several reductions may be under way at
-    /// once.
+    /// above the agent's limit, half of the host's memory, neither does it.) If hundreds of calls come faster than the
+    /// agent takes them, the call returns all the same, and the contribution waits until the agent has it:
+    /// [`Reduction::is_protected`] says so. Several reductions may be under way at once.
     ///
     /// # Errors
     /// If the call itself is wrong or there is no memory; the other members then get
@@ -352,7 +353,8 @@ impl Group {
         };
         let (token, bytes) = (contribution.token, memory.into_bytes());
         match wished {
-            None => begin.completion.settle(hold.map(|_| Duration::ZERO)),
+            None if matches!(hold, Some(Hold::Waits(_))) => {}
+            None => begin.completion.settle(hold.as_ref().map(|_| Duration::ZERO)),
             Some((count, is_acknowledged)) => {
                 begin.copies = Some(WishedCopies {
                     contribution,
@@ -573,19 +575,17 @@ impl Group {
         }
     }
 
+    /// Offers a contribution to the agent, if there is one.
     pub(super) fn protect(
         &self,
         memory: &ContributionMemory,
         contribution: &Contribution,
-    ) -> Result<Option<HoldId>, ReduceError> {
-        let Some(link) = &self.job.link else {
+    ) -> Result<Option<Hold>, ReduceError> {
+        // Memory without a descriptor was given back, and is no contribution.
+        let (Some(link), Some(memory)) = (&self.job.link, memory.descriptor()) else {
             return Ok(None);
         };
-        let id = self.job.next_hold();
-        memory
-            .protect(link, id, contribution)
-            .map_err(ReduceError::Protection)?;
-        Ok(Some(id))
+        Hold::offer(link, self.job.next_hold(), contribution, memory).map(Some)
     }
 }
 

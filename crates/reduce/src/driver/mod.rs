@@ -18,6 +18,7 @@ mod enclosed;
 mod ending;
 mod gather;
 mod group;
+mod hold;
 mod huge_pages;
 mod inbox;
 mod inherited;

@@ -1,7 +1,7 @@
 //! The thread that drives a rank's machines.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -65,6 +65,8 @@ pub(super) struct ProgressThread {
     /// Who has come back, and the step to the next epoch.
     pub(super) door: Door,
     pub(super) running: BTreeMap<Session, Running>,
+    /// Those of them whose contributions the agent has no room for yet.
+    pub(super) waiting_for_agent: VecDeque<Session>,
     pub(super) arrivals: Arrivals,
     pub(super) releases: Releases,
     /// The circumstances of the ends that were told here, for late calls.
@@ -101,6 +103,7 @@ impl ProgressThread {
             door: Door::default(),
             engine,
             running: BTreeMap::new(),
+            waiting_for_agent: VecDeque::new(),
             arrivals,
             releases: Releases::default(),
             ended: Recent::new(Worker::ENDED_MAX),
@@ -163,23 +166,18 @@ impl ProgressThread {
         while self.names.len() > NAMES_MAX {
             self.names.pop_first();
         }
-        let copies = begin.copies.take();
         let mut running = Running::new(begin, Instant::now());
         if let Some(error) = self.given_up.clone() {
             self.release(running.take_hold());
             return self.returns.end(running.completion, Err(error.into()));
         }
         self.running.insert(session, running);
-        let waits = copies.as_ref().is_some_and(|wish| wish.is_acknowledged);
-        if let Some(wish) = copies {
-            self.copies.begin(&mut self.engine, self.shared.rank, wish);
-        }
-        if !waits {
-            self.announce(session);
+        if !self.protect_and_announce(session) {
+            self.waiting_for_agent.push_back(session);
         }
     }
 
-    fn announce(&mut self, session: Session) {
+    pub(super) fn announce(&mut self, session: Session) {
         if let Some(running) = self.running.get_mut(&session)
             && let Some(call) = running.take_call()
         {
@@ -255,7 +253,7 @@ impl ProgressThread {
         };
         self.worker.handle_scheduler(Site(from.0), message);
         if let Some(session) = ended {
-            // A call that waits for its copies has ended too.
+            // A call that waits for its copies, or for the agent, has ended too.
             self.announce(session);
         }
     }
@@ -468,6 +466,7 @@ impl ProgressThread {
         let seat = seat.and_then(|deadline| self.origin.checked_add(deadline));
         let is_unsent =
             !self.outbox.is_empty(&self.roads) || self.council.as_ref().is_some_and(Council::has_unsent);
+        let is_unsent = is_unsent || !self.waiting_for_agent.is_empty();
         let unsent = is_unsent.then(|| now + UNSENT_RETRY);
         let overdue = self.running.values().filter_map(|running| running.deadline).min();
         let deadlines = [
@@ -517,6 +516,7 @@ impl Machines for ProgressThread {
         self.confer();
         let has_entered = self.go_on_with_step();
         self.handle_time();
+        self.see_to_waiting_for_agent();
         self.see_to_copies();
         let is_done = self.act() && !self.give_up_broken_lines() && !has_entered;
         self.send();

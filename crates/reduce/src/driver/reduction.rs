@@ -340,6 +340,13 @@ impl Completion {
         self.loan.as_ref().is_none_or(Loan::is_over)
     }
 
+    /// The contribution is not protected yet after all.
+    pub(super) fn unsettle(&self) {
+        if let Some(slot) = &self.slot {
+            slot.lock().exposure = Exposure::Lasts;
+        }
+    }
+
     /// The contribution is protected since so long after the call, or will not be.
     pub(super) fn settle(&self, exposure: Option<Duration>) {
         if let Some(slot) = &self.slot {

@@ -5,6 +5,7 @@ use std::{
     fmt,
     ops::Range,
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -14,7 +15,10 @@ use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{Call, Contributions, Member, Place, Token};
 
-use super::{copies::WishedCopies, huge_pages, own_parts::OwnParts, passing::Passing, reduction::Completion};
+use super::{
+    copies::WishedCopies, hold::Hold, huge_pages, own_parts::OwnParts, passing::Passing,
+    reduction::Completion,
+};
 use crate::{
     folding::{Memory, Operand, Unread, fold, fold_into},
     ids::ReductionId,
@@ -48,6 +52,26 @@ impl fmt::Debug for Begin {
     }
 }
 
+impl Begin {
+    /// Offers the contribution to the agent again, if that had no room. Returns false if it still has none.
+    pub(super) fn offer_again(&mut self) -> bool {
+        offer_again(&mut self.originals, self.copies.as_ref(), &self.completion)
+    }
+}
+
+/// Where there are copies on other hosts, these settle when the contribution is protected.
+fn offer_again(originals: &mut Originals, copies: Option<&WishedCopies>, completion: &Completion) -> bool {
+    match originals.offer_again() {
+        Poll::Pending => false,
+        Poll::Ready(waited) => {
+            if waited.is_some() && copies.is_none() {
+                completion.settle(waited);
+            }
+            true
+        }
+    }
+}
+
 /// The originals that a rank has.
 pub(super) enum Originals {
     /// Its own contribution, which its agent may hold too.
@@ -56,7 +80,7 @@ pub(super) enum Originals {
         bytes: Bytes,
         /// The first byte of the result that it is for.
         begin: u64,
-        hold: Option<HoldId>,
+        hold: Option<Hold>,
     },
     /// Those that it shares with others; none if only others contribute.
     Shared(BTreeMap<Member, Arc<dyn Source>>),
@@ -66,8 +90,29 @@ impl Originals {
     /// The memory that the agent need not hold any more.
     pub(super) fn take_hold(&mut self) -> Option<(HoldId, Bytes)> {
         match self {
-            Self::Own { hold, bytes, .. } => hold.take().map(|hold| (hold, bytes.clone())),
+            Self::Own { hold, bytes, .. } => match hold.take()? {
+                Hold::Held(hold) => Some((hold, bytes.clone())),
+                Hold::Waits(_) => None,
+            },
             Self::Shared(_) => None,
+        }
+    }
+
+    /// Says if the agent has no room for the contribution yet.
+    pub(super) fn waits_for_agent(&self) -> bool {
+        let hold = match self {
+            Self::Own { hold, .. } => hold.as_ref(),
+            Self::Shared(_) => None,
+        };
+        matches!(hold, Some(Hold::Waits(_)))
+    }
+
+    /// Offers the contribution to the agent again, if that had no room. Returns how long it has waited, if that is over
+    /// now.
+    fn offer_again(&mut self) -> Poll<Option<Duration>> {
+        match self {
+            Self::Own { hold: Some(hold), .. } => hold.offer_again(),
+            Self::Own { .. } | Self::Shared(_) => Poll::Ready(None),
         }
     }
 }
@@ -81,6 +126,8 @@ pub(super) struct Running {
     call: Option<Call>,
     place: Member,
     originals: Originals,
+    /// The copies on other hosts, until they are asked for.
+    copies: Option<WishedCopies>,
     /// Short contributions of others, which came with a row.
     given: BTreeMap<Member, Bytes>,
     length: u64,
@@ -114,6 +161,7 @@ impl Running {
             call: Some(begin.call),
             place: begin.place,
             originals: begin.originals,
+            copies: begin.copies,
             given: BTreeMap::new(),
             length: begin.length,
             fold: begin.fold,
@@ -144,6 +192,16 @@ impl Running {
     /// The memory that the agent need not hold any more.
     pub(super) fn take_hold(&mut self) -> Option<(HoldId, Bytes)> {
         self.originals.take_hold()
+    }
+
+    /// As [`Begin::offer_again`].
+    pub(super) fn offer_again(&mut self) -> bool {
+        offer_again(&mut self.originals, self.copies.as_ref(), &self.completion)
+    }
+
+    /// The copies on other hosts that are still to be asked for.
+    pub(super) fn take_copies(&mut self) -> Option<WishedCopies> {
+        self.copies.take()
     }
 
     /// The contributions that are here, and their tokens.

@@ -101,6 +101,8 @@ struct State {
     kept: VecDeque<(u64, Blocks)>,
     /// There was no memory when a call was to be posted last.
     is_out_of_memory: bool,
+    /// The agent had no room for the contribution of a call.
+    waits_for_agent: bool,
 }
 
 /// The memory that a record of a long call names.
@@ -308,7 +310,9 @@ impl TableCalls {
         if place.is_some() {
             return Ends::default();
         }
+        let waits_for_agent = call.waits_for_agent();
         *place = Some(call);
+        state.waits_for_agent |= waits_for_agent;
         drop(state);
         self.advance(0)
     }
@@ -424,11 +428,15 @@ impl TableCalls {
 
     /// Posts the calls that have waited for room.
     fn post_waiting(&self, state: &mut State) {
+        state.offer_to_agent();
         if !state.has_unposted() || !self.is_shared(state) {
             return;
         }
         state.forget(self.table.finished_by_all());
         while let Some(Some(call)) = state.calls.get((state.posted - state.next) as usize) {
+            if call.waits_for_agent() {
+                return;
+            }
             let blocks = match call {
                 OwnCall::Elsewhere => Some(Blocks::default()),
                 OwnCall::Here(call) => self.blocks(call, call.data()),

@@ -6,7 +6,10 @@ use bytes::Bytes;
 
 use super::{ANNOUNCEMENT_TIME, Ends, OwnCall, State, TableCall, TableCalls};
 use crate::{
-    driver::session::{Begin, Originals},
+    driver::{
+        hold::Hold,
+        session::{Begin, Originals},
+    },
     outcome::ReductionError,
     source::shared_token,
 };
@@ -65,7 +68,7 @@ impl TableCalls {
         if call.contributes && number < state.posted && self.hosts.is_none() {
             // The block stays in the table for good: others read it if this rank is lost.
             let bytes = Bytes::copy_from_slice(self.table.data(self.own_row(), number));
-            let hold = begin.originals.take_hold().map(|(hold, _)| hold);
+            let hold = begin.originals.take_hold().map(|(hold, _)| Hold::Held(hold));
             begin.originals = Originals::Own {
                 token: shared_token(begin.id.session(), place),
                 begin: call.signature.begin_of(place),

@@ -9,11 +9,12 @@ use ropewalk_fabric::CallTable;
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::Contributions;
 
-use super::{Offer, TableCall, TableCalls, Waiting, long::LongCall};
+use super::{Offer, OwnCall, State, TableCall, TableCalls, Waiting, long::LongCall};
 use crate::{
     driver::{
         contribution::ContributionMemory,
         group::{Group, Protection, ReduceOptions},
+        hold::Hold,
         reduction::{Completion, ReduceError},
         session::Originals,
     },
@@ -106,11 +107,15 @@ impl Group {
             && let Some(data) = data
         {
             // Those who hear of a loss first may be on another host.
-            call.begin.originals = self.protect_waiting(offered, data)?;
+            self.protect_waiting(&mut call, offered, data)?;
         }
         let (taker, long) = (call.taker, call.long.clone());
         let waiting = Waiting::new(Arc::clone(shared), Arc::clone(&calls), number, taker, long);
-        match calls.offer(number, call, data.unwrap_or_default()) {
+        let offer = match call.begin.originals.waits_for_agent() {
+            true => Offer::Waits(call),
+            false => calls.offer(number, call, data.unwrap_or_default()),
+        };
+        match offer {
             Offer::Posted => {
                 let has_to_begin = calls.has_to_begin_among_hosts(number);
                 // To drive the machines takes less time than to wake who does.
@@ -125,7 +130,7 @@ impl Group {
             }
             Offer::Waits(mut call) => {
                 if let Some(data) = data.filter(|_| calls.hosts.is_none()) {
-                    call.begin.originals = self.protect_waiting(offered, data)?;
+                    self.protect_waiting(&mut call, offered, data)?;
                 }
                 shared.settle(&calls, calls.keep(number, call));
                 shared.wake();
@@ -142,7 +147,12 @@ impl Group {
     }
 
     /// The contribution of a call that is not posted yet.
-    fn protect_waiting(&self, offered: &Offered<'_>, data: &[u8]) -> Result<Originals, ReduceError> {
+    fn protect_waiting(
+        &self,
+        call: &mut TableCall,
+        offered: &Offered<'_>,
+        data: &[u8],
+    ) -> Result<(), ReduceError> {
         let (id, signature) = (offered.id, offered.signature);
         let member = self.place()?;
         let memory = ContributionMemory::new(self.spare_memory(), data).map_err(ReduceError::Memory)?;
@@ -159,12 +169,16 @@ impl Group {
             Protection::None => None,
             _ => self.protect(&memory, &contribution)?,
         };
-        Ok(Originals::Own {
+        if let Some(Hold::Waits(_)) = hold {
+            call.begin.completion.unsettle();
+        }
+        call.begin.originals = Originals::Own {
             token: contribution.token,
             bytes: memory.into_bytes(),
             begin: signature.begin_of(member),
             hold,
-        })
+        };
+        Ok(())
     }
 
     /// A call was made, or could not be.
@@ -221,6 +235,29 @@ impl TableCalls {
             self.table.rows(),
             offered.is_block,
         )))
+    }
+}
+
+impl State {
+    /// Offers contributions again that the agent had no room for.
+    pub(super) fn offer_to_agent(&mut self) {
+        if self.waits_for_agent {
+            let mut calls = self.calls.iter_mut().flatten();
+            self.waits_for_agent = !calls.all(|call| match call {
+                OwnCall::Here(call) => call.begin.offer_again(),
+                OwnCall::Elsewhere => true,
+            });
+        }
+    }
+}
+
+impl OwnCall {
+    /// Says if the agent has no room for the contribution yet.
+    pub(super) fn waits_for_agent(&self) -> bool {
+        match self {
+            Self::Here(call) => call.begin.originals.waits_for_agent(),
+            Self::Elsewhere => false,
+        }
     }
 }
 
