@@ -36,9 +36,12 @@ pub use server::{
 };
 pub use wire::{Form, Message, MessageBuffer, MessageError};
 
-/// The longest line in either direction, with its line end: MPICH's clients read into 1024 bytes and end them
-/// with a NUL.
+/// The longest line in either direction, with its line end, unless it has a pair ([`PAIR_LINE_SIZE_MAX`]): MPICH's
+/// clients read into 1024 bytes and end them with a NUL.
 pub const LINE_SIZE_MAX: usize = 1023;
+/// The longest line that puts a pair or has the value of one: the names, keys and values that are announced fit.
+pub const PAIR_LINE_SIZE_MAX: usize =
+    "cmd=put kvsname= key= value=\n".len() + KVSNAME_SIZE_MAX + KEY_SIZE_MAX + VALUE_SIZE_MAX;
 /// The longest body of a frame: clients have 64 KiB for it and its length.
 pub const FRAME_SIZE_MAX: usize = (64 << 10) - 6;
 /// The longest block of `mcmd=spawn`.
@@ -47,7 +50,8 @@ pub const BLOCK_SIZE_MAX: usize = 1 << 20;
 pub const KVSNAME_SIZE_MAX: usize = 256;
 /// The longest key, as announced to clients.
 pub const KEY_SIZE_MAX: usize = 64;
-/// The longest value, as announced to clients; in a line it is [`LINE_VALUE_SIZE_MAX`].
+/// The longest value, as announced to clients; MPICH's put none in a line that is longer than
+/// [`LINE_VALUE_SIZE_MAX`].
 pub const VALUE_SIZE_MAX: usize = 1024;
 /// The longest value that clients of PMI-1 read whole in a line. They subtract from 1024 the announced sizes
 /// of names and keys, and 30 bytes for the rest, and cut a longer value.

@@ -78,8 +78,7 @@ impl Outbox {
         if response.encode_into(form, thread, bytes).is_ok() {
             return;
         }
-        // What does not fit into a message of this form, such as a long value into a line, is refused: silence would
-        // keep the client waiting.
+        // What does not fit into a message of this form is refused: silence would keep the client waiting.
         let name = response
             .name(form)
             .expect("only what a form can say is answered in it");

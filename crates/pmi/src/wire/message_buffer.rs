@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::Form;
-use crate::{BLOCK_SIZE_MAX, FRAME_SIZE_MAX, LINE_SIZE_MAX};
+use crate::{BLOCK_SIZE_MAX, FRAME_SIZE_MAX, PAIR_LINE_SIZE_MAX};
 
 /// The size of the length before a frame, in bytes.
 pub(super) const FRAME_HEADER_SIZE: usize = 6;
@@ -43,7 +43,7 @@ pub enum MessageError {
         header: [u8; FRAME_HEADER_SIZE],
     },
     /// A line without end.
-    #[error("a PMI-1 line is longer than {LINE_SIZE_MAX} bytes")]
+    #[error("a PMI-1 line is longer than {PAIR_LINE_SIZE_MAX} bytes")]
     LineTooLong,
     /// A byte with which no form of message begins.
     #[error("a message of PMI begins with \"cmd=\", \"mcmd=\" or a length, not with the byte {byte}")]
@@ -104,7 +104,10 @@ struct Found {
 }
 
 fn find_line(rest: &[u8]) -> Result<Option<Found>, MessageError> {
-    let end = rest.iter().take(LINE_SIZE_MAX).position(|&byte| byte == b'\n');
+    let end = rest
+        .iter()
+        .take(PAIR_LINE_SIZE_MAX)
+        .position(|&byte| byte == b'\n');
     match end {
         Some(newline) => {
             // A NUL ends a parse too.
@@ -119,7 +122,7 @@ fn find_line(rest: &[u8]) -> Result<Option<Found>, MessageError> {
                 next: newline + 1,
             }))
         }
-        None if rest.len() < LINE_SIZE_MAX => Ok(None),
+        None if rest.len() < PAIR_LINE_SIZE_MAX => Ok(None),
         None => Err(MessageError::LineTooLong),
     }
 }
@@ -242,10 +245,10 @@ mod tests {
         );
     }
 
-    /// A line may be as long as a client's buffer and no longer, however it arrives.
+    /// A line may be as long as the announced sizes allow and no longer, however it arrives.
     #[test]
     fn lines_are_bounded() {
-        let mut longest = vec![b'c'; LINE_SIZE_MAX - 1];
+        let mut longest = vec![b'c'; PAIR_LINE_SIZE_MAX - 1];
         assert_eq!(parse(&longest), Ok(vec![]));
         longest.push(b'\n');
         assert_eq!(parse(&longest).unwrap().len(), 1);

@@ -3,13 +3,14 @@
 use bstr::BStr;
 
 use super::{Form, message_buffer::FRAME_HEADER_SIZE};
-use crate::{BLOCK_SIZE_MAX, EncodeError, FRAME_SIZE_MAX, LINE_SIZE_MAX};
+use crate::{BLOCK_SIZE_MAX, EncodeError, FRAME_SIZE_MAX, LINE_SIZE_MAX, PAIR_LINE_SIZE_MAX};
 
 /// A message being written behind what a buffer holds already.
 pub(crate) struct MessageWriter<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
     form: Form,
+    line_size_max: usize,
     unwritable: bool,
 }
 
@@ -21,6 +22,10 @@ impl<'a> MessageWriter<'a> {
             out,
             start,
             form,
+            line_size_max: match command {
+                "get_result" | "put" => PAIR_LINE_SIZE_MAX,
+                _ => LINE_SIZE_MAX,
+            },
             unwritable: false,
         };
         match form {
@@ -74,7 +79,7 @@ impl<'a> MessageWriter<'a> {
         let (head, size_max) = match self.form {
             Form::Block => (0, BLOCK_SIZE_MAX),
             Form::Frame => (FRAME_HEADER_SIZE, FRAME_SIZE_MAX),
-            Form::Line => (0, LINE_SIZE_MAX),
+            Form::Line => (0, self.line_size_max),
         };
         match self.form {
             Form::Block => self.out.extend_from_slice(b"endcmd\n"),

@@ -1,12 +1,12 @@
 //! The server's answers stay within the limits of clients.
 
 use ropewalk_pmi::{
-    AbsentMembers, Action, GroupOptions, LINE_SIZE_MAX, MappingBlock, ProcessMapping, Server, SpawnId,
-    SpawnRefused, Spawned,
+    AbsentMembers, Action, GroupOptions, LINE_SIZE_MAX, MappingBlock, PAIR_LINE_SIZE_MAX, ProcessMapping,
+    Server, SpawnId, SpawnRefused, Spawned,
 };
 
 use super::{
-    GROUP, ask, ask_frame, connection, drain, initialize, initialize_frames, process, server, server_of,
+    GROUP, ask, ask_frame, connection, drain, initialize, initialize_frames, process, say, server, server_of,
 };
 
 /// "kvsname+keylen+vallen+30 must fit 1024, so with Hydra's maxes the client uses vallen 1024-256-64-30 =
@@ -25,6 +25,25 @@ fn the_longest_value_of_a_line_fits() {
         ask(&mut server, 0, &format!("cmd=get kvsname={kvsname} key={key}")),
         format!("cmd=get_result rc=0 msg=success value={value}")
     );
+}
+
+/// A client that takes `get_maxes` at its word puts longer lines than MPICH's, and gets its values back. A value that is
+/// longer than announced ends the connection.
+#[test]
+fn values_as_long_as_announced_are_put_and_got() {
+    let kvsname = "n".repeat(256);
+    let mut server = server_of(GroupOptions::one_host(GROUP, &kvsname, 1));
+    initialize(&mut server, [0]);
+    let (key, value) = ("k".repeat(64), "v".repeat(1024));
+    let put = format!("cmd=put kvsname={kvsname} key={key} value={value}");
+    assert_eq!(put.len() + 1, PAIR_LINE_SIZE_MAX);
+    assert_eq!(ask(&mut server, 0, &put), "cmd=put_result rc=0 msg=success");
+    assert_eq!(
+        ask(&mut server, 0, &format!("cmd=get kvsname={kvsname} key={key}")),
+        format!("cmd=get_result rc=0 msg=success value={value}")
+    );
+    let answers = say(&mut server, 0, &format!("{put}v"));
+    assert_eq!(answers, ["0 misbehaved", "0 closed"]);
 }
 
 /// "Must fit the value limit (674/1024); .. if it cannot fit, answer "not found" (PMI-1 only)": a mapping is

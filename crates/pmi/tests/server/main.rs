@@ -13,7 +13,10 @@ mod slurm;
 mod spawn;
 mod tree;
 
-use ropewalk_pmi::{AbsentMembers, Action, ConnectionId, GroupId, GroupOptions, Peer, Process, Server};
+use ropewalk_pmi::{
+    AbsentMembers, Action, ConnectionId, GroupId, GroupOptions, LINE_SIZE_MAX, PAIR_LINE_SIZE_MAX, Peer,
+    Process, Server,
+};
 
 const GROUP: GroupId = GroupId(0);
 
@@ -76,7 +79,11 @@ fn messages(bytes: &[u8]) -> Vec<String> {
     while !rest.is_empty() {
         if rest.starts_with("cmd=") {
             let (line, tail) = rest.split_once('\n').unwrap();
-            assert!(line.len() < 1023, "{} bytes", line.len());
+            let size_max = match line.starts_with("cmd=get_result ") {
+                true => PAIR_LINE_SIZE_MAX,
+                false => LINE_SIZE_MAX,
+            };
+            assert!(line.len() < size_max, "{} bytes", line.len());
             texts.push(line.to_owned());
             rest = tail;
         } else {
