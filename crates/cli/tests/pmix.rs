@@ -53,7 +53,7 @@ fn hosts(count: usize) -> String {
 fn ranks_find_each_other() {
     let folder = TempDir::new().unwrap();
     let program = compile("job.c", folder.path());
-    for (hosts_count, ranks) in [(1, 1), (1, 4), (1, 16), (2, 4), (3, 4), (3, 16)] {
+    for (hosts_count, ranks) in [(1, 1), (1, 4), (1, 64), (2, 4), (3, 4), (3, 64)] {
         let (hosts, count) = (hosts(hosts_count), ranks.to_string());
         let words = ["-launcher", "fork", "-hosts", &hosts, "-n", &count];
         let output = run(&words, &[&program]);
@@ -150,6 +150,36 @@ fn queries_are_answered() {
                 "{said}"
             );
         }
+    }
+}
+
+/// Ranks of one to three hosts that registered for it hear which rank was killed, and go on.
+#[test]
+fn survivors_hear_of_a_lost_rank() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("events.c", folder.path());
+    for hosts_count in 1..=3 {
+        let hosts = hosts(hosts_count);
+        let words = ["-launcher", "fork", "-hosts", &hosts, "-n", "3"];
+        let output = run(&[&words[..], &["--on-failure", "continue"]].concat(), &[&program]);
+        let stdout = text(&output.stdout);
+        let said: BTreeSet<_> = stdout.lines().collect();
+        let expected = BTreeSet::from(["rank 0 heard of 2", "rank 1 heard of 2"]);
+        assert_eq!(said, expected, "{hosts_count} hosts: {output:?}");
+    }
+}
+
+/// Processes of two groups on one or two hosts connect and disconnect, more than once; a name that is unpublished is
+/// not found.
+#[test]
+fn groups_connect_and_disconnect() {
+    let folder = TempDir::new().unwrap();
+    let program = compile("connections.c", folder.path());
+    for hosts in ["a", "a,b"] {
+        let output = run(&["-launcher", "fork", "-hosts", hosts, "-n", "1"], &[&program]);
+        assert!(output.status.success(), "{hosts}: {output:?}");
+        let expected = "published: SUCCESS\nunpublished: NOT-FOUND\n";
+        assert_eq!(text(&output.stdout), expected, "{hosts}: {output:?}");
     }
 }
 

@@ -377,6 +377,9 @@ impl HostAgent {
             } => {
                 if let Some(departure) = self.members.handle_departure(rank, incarnation, cause) {
                     self.fence(departure);
+                    if !cause.is_success() {
+                        self.pmix.handle_departure(rank);
+                    }
                     self.audience
                         .announce(&mut self.actions, ToRank::Departed(departure));
                 }

@@ -24,6 +24,8 @@ pub(super) struct Pmix {
     registering: usize,
     /// The texts of processes that have gone up; the processes wait until output is taken.
     logs: Vec<u64>,
+    /// If a process has connected: from then on its processes hear of losses on other hosts.
+    has_connected: bool,
     /// The groups that its processes construct.
     contexts: Contexts,
     /// Messages for it.
@@ -90,6 +92,9 @@ impl Pmix {
             FromHelper::Connected(process) => {
                 if let Some(process) = self.pmi_process(&process) {
                     pmi.begin_bridged(process);
+                }
+                if !std::mem::replace(&mut self.has_connected, true) {
+                    return Some(Report::Attached);
                 }
             }
             FromHelper::Finalized(process) => {
@@ -201,7 +206,7 @@ impl Pmix {
         }
     }
 
-    /// A rank failed: those that asked for it hear of it.
+    /// A rank of any host failed: the processes here that registered for it hear of it.
     pub(super) fn handle_departure(&mut self, rank: Rank) {
         if let Some(process) = self.process(rank) {
             self.tell(ToHelper::Departed(process));
@@ -356,6 +361,20 @@ mod tests {
         assert_eq!(pmix.poll(), Some(ToHelper::Logged { token: 7 }));
         pmix.release_logs();
         assert_eq!(pmix.poll(), None, "once");
+    }
+
+    /// The launcher hears once that somebody here wants to hear of losses, and a lost rank of any host is told.
+    #[test]
+    fn losses_are_told_to_those_who_connected() {
+        let (mut pmix, mut pmi) = (serving(), pmi::Server::root());
+        let mut connect = |rank| {
+            let connected = FromHelper::Connected(process("a", Some(rank)));
+            pmix.handle(connected, &mut pmi)
+        };
+        assert!(matches!(connect(0), Some(Report::Attached)));
+        assert!(connect(1).is_none());
+        pmix.handle_departure(Rank(3));
+        assert_eq!(pmix.poll(), Some(ToHelper::Departed(process("b", Some(1)))));
     }
 
     /// A fence of all is the same whether its members are counted or not; one of several groups is none.
