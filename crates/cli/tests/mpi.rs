@@ -100,6 +100,23 @@ fn ranks_of_large_jobs_ask_for_no_more() {
     assert_eq!([most(4), most(8), most(16)], [few; 3]);
 }
 
+/// Ranks that connect to a port need no descriptor: a wrapper may close all of them.
+#[test]
+fn descriptors_may_be_closed_in_port_mode() {
+    let folder = TempDir::new().unwrap();
+    let program = compile_mpi("mpicc.mpich", "ring.c", folder.path());
+    let wrapper = folder.path().join("wrapper");
+    let words = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; exec";
+    rig::write_script(&wrapper, &format!("#!/bin/sh\n{words} {}\n", program.display()));
+    for hosts in ["a", "a,b"] {
+        let words = ["-launcher", "fork", "-hosts", hosts, "-pmi-port", "-n", "3"];
+        let output = ropewalk(&words, &wrapper);
+        assert_eq!(output.status.code(), Some(0), "{hosts}: {output:?}");
+        let last = "rank 2 of 3: sum 6".to_owned();
+        assert!(sorted_lines(&output).contains(&last), "{hosts}: {output:?}");
+    }
+}
+
 fn ropewalk(options: &[&str], program: &Path) -> Output {
     let mut command = rig::run(options);
     command.arg(program);

@@ -134,20 +134,30 @@ fn an_abort_ends_the_job() {
     assert_eq!(output.status.code(), Some(42), "{output:?}");
 }
 
-/// In port mode (`mpiexec -pmi-port`) there is no descriptor, and the process says itself who it is.
+/// In port mode (`mpiexec -pmi-port`) there is no descriptor, and the process says itself who it is. A wrapper that closes
+/// all descriptors does no harm then.
 #[test]
 fn programs_meet_in_port_mode() {
     let folder = TempDir::new().unwrap();
-    let program = compile("tests/pmi_c/pmi1.c", &["pmi"], folder.path());
-    let output = assert_cmd::Command::new(HYDRA)
-        .args(["-pmi-port", "-n", "3"])
-        .arg(program)
-        .timeout(PATIENCE)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(text.matches("of 3 is content").count(), 3, "{text}");
+    let pmi1 = compile("tests/pmi_c/pmi1.c", &["pmi"], folder.path());
+    let pmi2 = compile("tests/pmi_c/pmi2.c", &["pmi2"], folder.path());
+    for (launcher, options, program) in [
+        (HYDRA, &[][..], &pmi1),
+        (ROPEWALK, &["run"], &pmi1),
+        (ROPEWALK, &["run"], &pmi2),
+    ] {
+        let output = assert_cmd::Command::new(launcher)
+            .args(options)
+            .args(["-pmi-port", "-n", "3"])
+            .args(["sh", "-c", "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; exec \"$0\""])
+            .arg(program)
+            .timeout(PATIENCE)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{launcher} {options:?}: {output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(text.matches("of 3 is content").count(), 3, "{text}");
+    }
 }
 
 /// Each library has the name and all the functions of Slurm's, and no other, so that it can take its place.

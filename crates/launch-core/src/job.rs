@@ -242,6 +242,9 @@ pub struct PmiOptions {
     /// Where names that programs publish are kept, for all jobs that name the same. With `None` this job has
     /// names of its own.
     pub name_server: Option<NameServerAccess>,
+    /// Ranks connect to a port of their host for PMI-1 and PMI-2, and inherit no descriptor for it: for programs whose
+    /// descriptors a wrapper closes.
+    pub by_port: bool,
     /// Rank 0 runs already, and waits to be served: [`JobSpec::first`] is not started. The job has no other
     /// rank and no other host but what it spawns.
     pub singleton: Option<Singleton>,

@@ -103,6 +103,7 @@ pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError
                 UniverseSize::Slots => Some(total_slots(&spec.hosts)),
                 UniverseSize::Ranks(size) => Some(size),
             },
+            by_port: spec.pmi.by_port,
             singleton: spec.pmi.singleton,
             shares_names: spec.pmi.name_server.is_some(),
         },

@@ -77,6 +77,8 @@ pub struct PlannedPmi {
     pub protocol: PmiChoice,
     /// The number of processes for which there is room, as programs are told; `None` if they are told nothing.
     pub(crate) universe_size: Option<u32>,
+    /// Ranks connect to a port, and inherit no descriptor.
+    pub by_port: bool,
     /// The process that runs already, if the job is one of those.
     pub singleton: Option<Singleton>,
     /// A name server keeps the names that programs publish.

@@ -206,16 +206,21 @@ impl Server {
             self.set_phase(process, Phase::Initialized);
             return Ok(self.full_init(process, rank));
         }
+        Ok(self.acknowledge(id, form, process))
+    }
+
+    /// The four lines to a process that has said who it is; all but the last are sent.
+    fn acknowledge(&mut self, id: ConnectionId, form: Form, process: Process) -> Response {
         let size = self.group_of(process).map(|group| group.options.size);
         let set = |size, rank, debug| Response::Set { size, rank, debug };
         for response in [
             Response::InitAck {},
             set(size, None, None),
-            set(None, Some(rank), None),
+            set(None, Some(process.rank), None),
         ] {
             self.outbox.send(id, form, None, &response);
         }
-        Ok(set(None, None, Some(0)))
+        set(None, None, Some(0))
     }
 
     fn handle_request(
@@ -225,7 +230,6 @@ impl Server {
         request: Request,
     ) -> Result<Outcome, ProtocolError> {
         let form = waiter.form;
-        let command = request.name(form).unwrap_or_default();
         let response = match request {
             Request::Abort {
                 exit_code, message, ..
@@ -287,7 +291,11 @@ impl Server {
                 }
                 response
             }
-            Request::InitAck { .. } => return Err(ProtocolError::Unexpected { command }),
+            // Its connection came to the port that only this process was told.
+            Request::InitAck { rank } if rank == process.rank => {
+                self.acknowledge(waiter.connection, form, process)
+            }
+            Request::InitAck { rank } => return Err(ProtocolError::Rank { rank }),
             Request::JobConnect { job } => {
                 let question = Question::Connect { kvsname: job.clone() };
                 return Ok(self.ask_root(waiter, question, Wanted::Connect { job }));

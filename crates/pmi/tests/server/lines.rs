@@ -388,6 +388,23 @@ fn port_mode() {
     assert!(server.is_unfinished(process(1)));
 }
 
+/// A process that connected to a port of its own says that it is who it is, and gets the same lines. Nobody else has that
+/// port.
+#[test]
+fn port_of_one_process() {
+    let mut server = server(2, AbsentMembers::Fail);
+    let sent = "cmd=initack\ncmd=set size=2\ncmd=set rank=1\ncmd=set debug=0\n";
+    let answers = say(&mut server, 1, "cmd=initack pmiid=1");
+    let expected: Vec<_> = sent.lines().map(|line| format!("1 {line}")).collect();
+    assert_eq!(answers, expected);
+    assert_eq!(
+        ask(&mut server, 1, "cmd=init pmi_version=1 pmi_subversion=1"),
+        "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"
+    );
+    let answers = say(&mut server, 0, "cmd=initack pmiid=1");
+    assert_eq!(answers, ["0 misbehaved", "0 closed"]);
+}
+
 /// Transcript 8.6, but "append a token without `=` to the previous value with one space (superset, makes this
 /// case work)": names that differ in their second word are kept apart.
 #[test]

@@ -103,23 +103,18 @@ fn this_host_is_reached_as_wanted() {
     );
     assert_eq!(spec("-gpus-per-proc 2 prog").placement.gpus_per_rank, Some(2));
     assert_eq!(spec("-gpus-per-proc AUTO prog").placement.gpus_per_rank, None);
+    assert!(spec("-pmi-port prog").pmi.by_port && !spec("prog").pmi.by_port);
     assert!(parsed("-gpus-per-proc 100000 prog", &[], "").is_err());
 }
 
 /// Options that only tune Hydra are named if verbose, and change nothing.
 #[test]
 fn what_tunes_hydra_is_passed_over() {
-    let words = "-demux select -topolib hwloc -profile -pmi-port -membind firsttouch prog -x";
+    let words = "-demux select -topolib hwloc -profile -membind firsttouch prog -x";
     let request = parsed(words, &[("HYDRA_TOPOLIB", "hwloc"), ("HYDRA_DEBUG", "on")], "").unwrap();
     assert_eq!(request.spec.first.program, "prog");
     assert!(request.output.verbose);
-    for name in [
-        "-demux select",
-        "-topolib",
-        "-profile",
-        "-pmi-port",
-        "HYDRA_TOPOLIB",
-    ] {
+    for name in ["-demux select", "-topolib", "-profile", "HYDRA_TOPOLIB"] {
         let is_named = |notice: &String| notice.contains(name);
         assert!(
             request.output.notices.iter().any(is_named),

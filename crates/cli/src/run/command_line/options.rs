@@ -200,6 +200,9 @@ groups! { |to, given|
             let words = [("auto", Auto), ("pmix", Pmix), ("pmi2", Pmi2), ("pmi1", Pmi1)];
             to.spec.pmi.protocol = given.one_of(&words)?;
         };
+        /// Ranks connect to a port of their host for PMI-1 and PMI-2, and inherit no descriptor: for programs behind
+        /// wrappers that close descriptors
+        Job "-pmi-port" => to.spec.pmi.by_port = true;
         /// Encrypt the messages that the launcher, agents and programs that use ropewalk send from host to host;
         /// messages of MPI libraries are not encrypted
         Job "--encrypt" => to.spec.network.encrypt = true;
@@ -341,7 +344,7 @@ groups! { |to, given|
             to.pass_over(&format!("{given} {value}"));
         };
         /// Tune only Hydra; they are passed over, and -verbose says so
-        Job "-profile, -pmi-port" => to.pass_over(&given.to_string());
+        Job "-profile" => to.pass_over(&given.to_string());
         /// Refused: this executable must have the same path on all hosts
         Job "-hybrid-hosts" => given.refused("this executable must have the same path on all hosts; --wdir says where \
             programs start")?;

@@ -53,6 +53,9 @@ impl Agent {
 
     /// Takes what a rank says to PMI. Returns whether there may be more.
     fn read_pmi(&mut self, index: usize) -> bool {
+        if !self.ranks.accept_pmi(index, &self.poller) {
+            return false;
+        }
         match self.ranks.read_pmi(index) {
             Some((rank, Reading::Some(request))) => {
                 self.activity.note();

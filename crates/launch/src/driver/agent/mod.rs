@@ -11,6 +11,7 @@ mod inputs;
 mod limits;
 mod memory_kills;
 mod outputs;
+mod pmi_port;
 mod pmix;
 mod poller;
 mod preparation;

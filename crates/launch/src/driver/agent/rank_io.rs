@@ -33,6 +33,8 @@ pub(super) struct RankIo {
 /// How the agent and a rank that lives speak.
 pub(super) struct Sockets {
     pub(super) pmi: OwnedFd,
+    /// [`pmi`](Self::pmi) is a listener, to which the rank has not connected yet.
+    pub(super) listens: bool,
     /// The events that the agent waits for on the PMI socket.
     pub(super) pmi_interest: epoll::EventFlags,
     /// The connection ends after them.
@@ -120,6 +122,7 @@ impl Sockets {
     pub(super) fn new(pmi: OwnedFd, link: AgentLink) -> Self {
         Self {
             pmi,
+            listens: false,
             pmi_interest: epoll::EventFlags::IN,
             ends_after_answers: false,
             link,

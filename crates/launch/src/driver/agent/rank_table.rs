@@ -13,6 +13,7 @@ use rustix::{
 
 use super::{
     outputs::Outputs,
+    pmi_port,
     poller::{Channel, Poller, Source},
     rank_io::{RankIo, Reading, Sockets},
 };
@@ -92,6 +93,22 @@ impl RankTable {
     fn sockets_of(&mut self, rank: Rank) -> Option<(usize, &mut Sockets)> {
         let index = *self.indices.get(&rank)?;
         Some((index, self.sockets(index)?.1))
+    }
+
+    /// Takes the connection of a rank that was told a port. Returns true if the rank is connected.
+    pub(super) fn accept_pmi(&mut self, index: usize, poller: &Poller) -> bool {
+        let Some((_, sockets)) = self.sockets(index).filter(|(_, sockets)| sockets.listens) else {
+            return true;
+        };
+        let Some(accepted) = pmi_port::accept(&sockets.pmi) else {
+            return false;
+        };
+        poller.delete(&sockets.pmi);
+        sockets.pmi = accepted;
+        sockets.listens = false;
+        let source = Source::Rank(index, Channel::Pmi);
+        // One that cannot be watched is as one that was closed: the rank gets no answer, and fails.
+        poller.add(&sockets.pmi, source, EventFlags::IN).is_ok()
     }
 
     /// Reads once what a rank says to PMI. Nothing if it is gone.

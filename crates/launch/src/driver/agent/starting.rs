@@ -3,6 +3,7 @@
 use std::{
     ffi::{CStr, CString, OsStr},
     io,
+    net::SocketAddr,
     os::{fd::OwnedFd, unix::net::UnixStream},
     sync::Arc,
     time::Instant,
@@ -22,6 +23,7 @@ use rustix::{io::Errno, pipe::fcntl_setpipe_size, process::Rlimit};
 
 use super::{
     groups::{Groups, OwnGroup},
+    pmi_port,
     pmix::PmixServer,
     programs::{start_error, variable},
     rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing, terminal_for_reading},
@@ -118,7 +120,7 @@ impl StartKit {
             Ok(started) => started,
             Err(error) => return Err(error.clone()),
         };
-        let (pmi, rank_pmi) = UnixStream::pair().map_err(no_descriptors)?;
+        let pmi = PmiConnection::new(self.plan.pmi.by_port, &mut self.slots).map_err(no_descriptors)?;
         let (link, rank_link) = AgentLink::pair().map_err(no_descriptors)?;
         let (stdout, rank_stdout) = self.output()?;
         let (stderr, rank_stderr) = self.output()?;
@@ -133,7 +135,7 @@ impl StartKit {
         } else {
             (self.slots.null().map_err(no_descriptors)?, None)
         };
-        let own = self.own_variables(group, new).map_err(no_descriptors)?;
+        let own = self.own_variables(group, new, pmi.port).map_err(no_descriptors)?;
         let of_pmix = match started.pmix {
             Some(_) => new.pmix.environment(group, rank),
             None => &[],
@@ -157,7 +159,7 @@ impl StartKit {
                     stdin: rank_stdin,
                     stdout: rank_stdout,
                     stderr: rank_stderr,
-                    pmi: rank_pmi.into(),
+                    pmi: pmi.of_rank,
                     link: rank_link.into(),
                 },
                 environment: &environment,
@@ -181,12 +183,14 @@ impl StartKit {
             let lines = WholeLines::default();
             Some(Output { pipe, lines })
         };
+        let mut sockets = Sockets::new(pmi.of_agent, link);
+        sockets.listens = pmi.port.is_some();
         let io = RankIo {
             rank,
             pid,
             foreign: None,
             was_killed: false,
-            sockets: Some(Sockets::new(pmi.into(), link)),
+            sockets: Some(sockets),
             outputs: [output(stdout), output(stderr)],
         };
         Ok((io, stdin))
@@ -201,7 +205,12 @@ impl StartKit {
     }
 
     /// The variables of one rank only.
-    fn own_variables(&self, group: &OwnGroup, new: &NewRank<'_>) -> io::Result<Vec<CString>> {
+    fn own_variables(
+        &self,
+        group: &OwnGroup,
+        new: &NewRank<'_>,
+        port: Option<SocketAddr>,
+    ) -> io::Result<Vec<CString>> {
         let local = new.index - group.indices.start;
         let of_rank = self
             .plan
@@ -211,21 +220,59 @@ impl StartKit {
             .iter()
             .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
             .map(|(name, value)| variable(OsStr::new(name), OsStr::new(value)));
+        // The clients of MPICH connect only if there is no descriptor.
+        let connection = match port {
+            Some(address) => {
+                let id = new.rank.0 - group.plan.first.0;
+                vec![("PMI_PORT", address.to_string()), ("PMI_ID", id.to_string())]
+            }
+            None => vec![("PMI_FD", PMI_FD.to_string())],
+        };
         let numbers = [
-            ("PMI_FD", PMI_FD as usize),
             (AgentLink::VARIABLE, LINK_FD as usize),
             (INCARNATION_VARIABLE, new.incarnation.0 as usize),
             // Unlike the local rank, it counts the processes of all groups.
             ("OMPI_COMM_WORLD_NODE_RANK", new.index),
         ];
         let numbers = numbers
+            .map(|(name, number)| (name, number.to_string()))
             .into_iter()
+            .chain(connection)
             .filter(|(name, _)| !mpi::service::is_left_out(choice, name))
-            .map(|(name, number)| variable(OsStr::new(name), OsStr::new(&number.to_string())));
+            .map(|(name, value)| variable(OsStr::new(name), OsStr::new(&value)));
         let advisors = new.advisors.as_ref();
         let advisors =
             advisors.map(|value| variable(OsStr::new(ropewalk_agent_link::VARIABLE), OsStr::new(value)));
         of_rank.chain(numbers).chain(advisors).collect()
+    }
+}
+
+/// The means of a rank and its agent to speak PMI.
+struct PmiConnection {
+    /// A socket, or the listener at the port.
+    of_agent: OwnedFd,
+    /// The descriptor that the rank inherits.
+    of_rank: OwnedFd,
+    /// Where the rank connects, if it inherits no socket.
+    port: Option<SocketAddr>,
+}
+
+impl PmiConnection {
+    fn new(by_port: bool, slots: &mut Slots) -> io::Result<Self> {
+        if by_port {
+            let (of_agent, address) = pmi_port::listen()?;
+            return Ok(Self {
+                of_agent,
+                of_rank: slots.null()?,
+                port: Some(address),
+            });
+        }
+        let (of_agent, of_rank) = UnixStream::pair()?;
+        Ok(Self {
+            of_agent: of_agent.into(),
+            of_rank: of_rank.into(),
+            port: None,
+        })
     }
 }
 
