@@ -134,8 +134,8 @@ fn an_abort_ends_the_job() {
     assert_eq!(output.status.code(), Some(42), "{output:?}");
 }
 
-/// In port mode (`mpiexec -pmi-port`) there is no descriptor, and the process says itself who it is. A wrapper that closes
-/// all descriptors does no harm then.
+/// In port mode (`mpiexec -pmi-port`) there is no descriptor, and the process says itself who it is. A wrapper that
+/// closes all descriptors does no harm then.
 #[test]
 fn programs_meet_in_port_mode() {
     let folder = TempDir::new().unwrap();

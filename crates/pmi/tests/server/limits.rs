@@ -27,8 +27,8 @@ fn the_longest_value_of_a_line_fits() {
     );
 }
 
-/// A client that takes `get_maxes` at its word puts longer lines than MPICH's, and gets its values back. A value that is
-/// longer than announced ends the connection.
+/// A client that takes `get_maxes` at its word puts longer lines than MPICH's, and gets its values back. A value that
+/// is longer than announced ends the connection.
 #[test]
 fn values_as_long_as_announced_are_put_and_got() {
     let kvsname = "n".repeat(256);

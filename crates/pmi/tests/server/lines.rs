@@ -388,8 +388,8 @@ fn port_mode() {
     assert!(server.is_unfinished(process(1)));
 }
 
-/// A process that connected to a port of its own says that it is who it is, and gets the same lines. Nobody else has that
-/// port.
+/// A process that connected to a port of its own says that it is who it is, and gets the same lines. Nobody else has
+/// that port.
 #[test]
 fn port_of_one_process() {
     let mut server = server(2, AbsentMembers::Fail);

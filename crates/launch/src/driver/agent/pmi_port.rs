@@ -43,8 +43,8 @@ fn is_trusted(stream: &TcpStream) -> bool {
 }
 
 /// The user of a connection's end `local` whose other end is `remote`, by the kernel's table of connections
-/// (`proc_net_tcp.txt` of the kernel's documentation): after a number, both addresses in hexadecimal as memory has them,
-/// and five columns later the user.
+/// (`proc_net_tcp.txt` of the kernel's documentation): after a number, both addresses in hexadecimal as memory has
+/// them, and five columns later the user.
 fn owner(table: &str, local: SocketAddrV4, remote: SocketAddrV4) -> Option<u32> {
     let shown = |address: SocketAddrV4| {
         let number = u32::from_ne_bytes(address.ip().octets());
