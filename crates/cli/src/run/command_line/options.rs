@@ -330,6 +330,23 @@ groups! { |to, given|
         Job "--oversubscribe, --allow-run-as-root, --use-hwthread-cpus, -q, --quiet" => {};
         /// Nothing to do: ranks find Open MPI as this command would
         Job "--prefix DIR" => drop(given.path()?);
+        /// Number ranks in the order in which hosts get them; other orders are refused
+        Job "--rank-by slot" => {
+            let order = given.text()?;
+            if order != "slot" {
+                let wanted = "slot, the order in which hosts get ranks, which -map-by node changes";
+                return Err(given.wants(wanted, &order));
+            }
+        };
+        /// Refused: ranks are counted for each host
+        Job "--npersocket N" => given.refused("ranks are counted for each host: use -ppn, and -bind-to socket to deal \
+            them to sockets in turn")?;
+        /// Refused: ranks can show it themselves
+        Job "--report-bindings" => given.refused("each rank can show it: start grep Cpus_allowed_list \
+            /proc/self/status with the same options")?;
+        /// Refused: -outfile-pattern and -errfile-pattern name files
+        Job "--output-filename DIR" => given.refused("use -outfile-pattern DIR/%r.out and -errfile-pattern \
+            DIR/%r.err")?;
     }
     "About this command, and options that only Hydra needs" {
         /// Show this text

@@ -183,6 +183,12 @@ impl<'a> Settings<'a> {
             given.words.push_front(order.into());
             return self.binding.map_by(given);
         };
+        if per_resource.ends_with(":socket") || per_resource.ends_with(":numa") {
+            bail!(
+                "{given} counts ranks for each host: use -ppn, and -bind-to socket or -bind-to numa to deal them to \
+                 such parts in turn"
+            );
+        }
         let ranks = per_resource
             .strip_suffix(":node")
             .and_then(|ranks| ranks.parse().ok())

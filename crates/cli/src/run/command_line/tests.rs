@@ -179,6 +179,19 @@ fn words_of_mpirun_are_taken() {
     );
     let error = order("--map-by ppr:2:l2cache prog").unwrap_err().to_string();
     assert!(error.contains("ppr:2:node"), "{error}");
+    assert_eq!(order("--rank-by slot prog").unwrap(), DealOrder::BySlot);
+    // Words that would make another job say what does the same.
+    for (words, instead) in [
+        ("--map-by ppr:1:socket prog", "-bind-to socket"),
+        ("--map-by ppr:1:numa:OVERSUBSCRIBE prog", "-bind-to numa"),
+        ("--npersocket 1 prog", "-ppn"),
+        ("--rank-by node prog", "-map-by node"),
+        ("--report-bindings prog", "Cpus_allowed_list"),
+        ("--output-filename out prog", "-outfile-pattern"),
+    ] {
+        let error = order(words).unwrap_err().to_string();
+        assert!(error.contains(instead), "{words}: {error}");
+    }
 }
 
 /// Hosts come from options, then from Hydra's variables, then from Slurm's.
