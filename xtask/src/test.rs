@@ -8,7 +8,9 @@ use std::{
 use crate::{
     book,
     chaos::{self, chaos},
-    debian, dist, look,
+    debian, dist,
+    flavours::{self, flavours},
+    look,
     mpi4py::{self, mpi4py},
     openfoam,
     papers::{self, papers},
@@ -21,8 +23,8 @@ use crate::{
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Adds the slow tests: the demo's report in a browser, a short chaos, few points of the papers' figures,
-    /// the package for Python, the archives, the commands in the book, mpi4py's suite, OpenFOAM, a choice of
-    /// libfabric's matrix
+    /// the package for Python, the archives, the commands in the book, Debian's MPI libraries, mpi4py's suite,
+    /// OpenFOAM, a choice of libfabric's matrix
     #[arg(long)]
     ci: bool,
     /// Adds the rest of libfabric's matrix, which takes about a quarter of an hour
@@ -88,6 +90,7 @@ impl Steps {
         self.step("book", book::blocks)?;
         self.step("archives", dist::test)?;
         self.step("papers, few points", || papers(&papers::Options::quick()))?;
+        self.step("MPI libraries", || flavours(&flavours::Options::short()))?;
         self.step("mpi4py", || mpi4py(&mpi4py::Options::short()))?;
         self.step("OpenFOAM", openfoam::test)
     }
