@@ -12,7 +12,7 @@ use crate::{buffer::Buffer, operation::Reducer};
 
 impl Group {
     /// As [`reduce`](Self::reduce), and all members get the result, each the same bits (MPI standard 4.0, section
-    /// 5.9.6, but asynchronous and exact under failures).
+    /// 6.9.6, but asynchronous and exact under failures).
     ///
     /// Chunks go on from rank to rank as soon as they are final, while later ones are still reduced. It ends when all
     /// members that live have the whole result. Whoever dies, before it has the result or while it hands it on, costs

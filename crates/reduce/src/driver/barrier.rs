@@ -61,7 +61,7 @@ impl Future for Barrier {
 }
 
 impl Group {
-    /// Begins a barrier, which ends when all members have called it (MPI standard 4.0, section 5.3, but asynchronous).
+    /// Begins a barrier, which ends when all members have called it (MPI standard 4.0, section 6.3, but asynchronous).
     ///
     /// A member that is lost after its call does not matter. One that is lost before is named in an error on all, or,
     /// with [`OnLoss::Exclude`](crate::OnLoss::Exclude), in all receipts, and the barrier is that of the others.

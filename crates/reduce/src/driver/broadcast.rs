@@ -11,7 +11,7 @@ use super::{
 use crate::operation::{carried, carried_whole};
 
 impl Group {
-    /// All members get the vector of `root` (MPI standard 4.0, section 5.4, but asynchronous and exact under failures).
+    /// All members get the vector of `root` (MPI standard 4.0, section 6.4, but asynchronous and exact under failures).
     /// All call with vectors of the same length; those of the others are of no account.
     ///
     /// It goes from rank to rank chunk by chunk, and ends when all members that live have it. Once the root's vector is

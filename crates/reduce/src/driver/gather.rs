@@ -13,7 +13,7 @@ use crate::{buffer::Buffer, operation::carried};
 
 impl Group {
     /// `root` gets the vectors of all members, one after the other in the order of the ranks (MPI standard 4.0, section
-    /// 5.5, but asynchronous and exact under failures). All vectors have the same length.
+    /// 6.5, but asynchronous and exact under failures). All vectors have the same length.
     ///
     /// Each goes straight to the root as soon as its rank has called. A contribution that is protected is in the
     /// result, whether its rank lives or not. With [`OnLoss::Exclude`](crate::OnLoss::Exclude) a lost contribution is
@@ -53,7 +53,7 @@ impl Group {
         self.collect_buffer(buffer, carried("gather"), Kind::Gather(root), options)
     }
 
-    /// As [`gather`](Self::gather), and all members get the vectors of all (MPI standard 4.0, section 5.7).
+    /// As [`gather`](Self::gather), and all members get the vectors of all (MPI standard 4.0, section 6.7).
     ///
     /// They come together at one rank, from where they go on from rank to rank as they come. If that rank is lost, the
     /// lowest one that lives takes its place. `on_root_loss` of the options is of no account.

@@ -118,7 +118,7 @@ impl Group {
     }
 
     /// Contributes `data` to a reduction of this group, whose result `root` gets (MPI standard 4.0, section
-    /// 5.9.1, but asynchronous and exact under failures).
+    /// 6.9.1, but asynchronous and exact under failures).
     ///
     /// Under `ropewalk run` the contribution is safe when this returns: from then on this rank may be killed and the
     /// result is still that of all members. (Under another process manager nobody keeps what a dead rank had, and

@@ -13,7 +13,7 @@ use crate::{operation::Reducer, signature::RootFailure};
 
 impl Group {
     /// As [`reduce`](Self::reduce), and each member gets a part of the result: the first rank of the group the first
-    /// of as many equal blocks as there are members, and so on (MPI standard 4.0, section 5.10.1, but asynchronous and
+    /// of as many equal blocks as there are members, and so on (MPI standard 4.0, section 6.10.1, but asynchronous and
     /// exact under failures).
     ///
     /// Each block is a reduction of its own, whose root is the rank that gets it, so that all links carry the same. It
