@@ -23,9 +23,9 @@ Contribution = Union["Buffer", Array]
 """An object that a collective call takes."""
 
 OperationName = Literal[
-    "band", "bor", "bxor", "land", "lor", "lxor", "max", "maxloc", "min", "minloc", "prod", "sum"
+    "band", "bor", "bxor", "fsum", "land", "lor", "lxor", "max", "maxloc", "min", "minloc", "prod", "sum"
 ]
-"""The names of operations, which are those of MPI's predefined operations."""
+"""The names of operations: those of MPI's predefined operations, and that of ``math.fsum``."""
 
 Operation = Union[OperationName, Callable[[Any, Any], Any]]
 
@@ -121,9 +121,11 @@ class Group:
         must be associative, and commutative unless ``order="ordered"``. It gets whole contributions, which then go from
         rank to rank in one piece, and runs in a thread of its own: a name is faster.
 
-        The names are those of MPI:
+        The names are those of MPI, and ``"fsum"``:
 
         - ``"sum"``, ``"prod"``: numbers. Integers wrap around; floats of 16 bits are rounded after each combination.
+        - ``"fsum"``: ``float32`` and ``float64``. The sum is exact, as that of ``math.fsum``, and rounded once: it has
+          the same bits in each order and on any number of ranks. Its elements take 280 bytes each on their way.
         - ``"min"``, ``"max"``: all but complex numbers. The outcome is NaN if one is NaN.
         - ``"land"``, ``"lor"``, ``"lxor"``: ``bool`` and integers, which are true unless they are 0. The outcome is of
           the same type, 0 or 1 (``numpy.logical_and`` and so on give ``bool``).

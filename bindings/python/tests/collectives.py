@@ -4,6 +4,7 @@ import array
 import asyncio
 import functools
 import itertools
+import math
 import threading
 import time
 
@@ -94,9 +95,34 @@ def with_location(job):
     try:
         job.allreduce(np.zeros(2), "land")
     except TypeError as error:
-        assert '"max", "min", "prod", "sum"' in str(error), error
+        assert '"fsum", "max", "min", "prod", "sum"' in str(error), error
     else:
         raise AssertionError("floats have no truth")
+
+
+def exact_sums(job):
+    """Exact sums are those of math.fsum, whichever terms cancel out."""
+    for length in [5, 3000]:
+        random = np.random.default_rng(length)
+        of = random.standard_normal((job.size, length)) * 10.0 ** random.integers(-200, 200, (job.size, length))
+        of[1] -= of[0]
+        of[3, ::2] = -of[2, ::2]
+        expected = np.array([math.fsum(terms) for terms in of.T])
+        assert length < 100 or not np.array_equal(of.sum(axis=0), expected), "any sum is exact"
+        same(job.allreduce(of[job.rank], "fsum").value, expected)
+        same(job.allreduce(of[job.rank], "fsum", order="ordered").value, expected)
+    value = [2.0**60, -(2.0**-20), 1.0, -(2.0**60)][job.rank]
+    same(job.reduce_scatter(np.full((8, 2), value, np.float32), "fsum").value, np.full((2, 2), 1 - 2.0**-20, np.float32))
+    outcome = job.reduce(np.array(value), "fsum", root=1)
+    assert (outcome.value is not None) == (job.rank == 1)
+    if job.rank == 1:
+        same(outcome.value, np.array(1 - 2.0**-20))
+    try:
+        job.allreduce(np.zeros(2, np.int32), "fsum")
+    except TypeError as error:
+        assert '"fsum" is not defined' in str(error), error
+    else:
+        raise AssertionError("sums of integers are exact")
 
 
 def kinds(job):
@@ -298,7 +324,7 @@ def failures(job):
 
 with ropewalk.Job() as job:
     assert job.ranks == tuple(range(4)) and job.size == 4
-    for test in [types_and_shapes, logical_and_bitwise, with_location, kinds, buffers, functions, futures, failures]:
+    for test in [types_and_shapes, logical_and_bitwise, with_location, exact_sums, kinds, buffers, functions, futures, failures]:
         began = time.monotonic()
         test(job)
         job.barrier()

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ropewalk_reduce::{
-    Barrier, BufferReduction, Group, Operation, Outcome, Rank, ReduceError, ReduceOptions, Reduction, object,
+    Accumulator, Barrier, BufferReduction, ExactSum, Group, Operation, Outcome, Rank, ReduceError,
+    ReduceOptions, Reduction, object,
 };
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     function::Function,
     job::Shared,
     memory::{Memory, ObjectBuffer},
-    operator::Element,
+    operator::{Element, Float},
     pending::{Ended, Underway},
 };
 
@@ -112,6 +113,31 @@ impl Call<'_> {
             _ => group.allgather(vector, options),
         };
         Ok(end(reduction?, element, shape))
+    }
+
+    /// Begins an exact sum, which is rounded once, where it is wanted.
+    pub(crate) fn begin_exact<T: Float>(&self, buffer: &ObjectBuffer) -> Result<Underway, ReduceError> {
+        let element = buffer.element();
+        let shape = self.kind.shape(buffer.shape(), self.group.ranks().len());
+        let mut terms: Vec<T> = bytemuck::allocation::zeroed_vec(buffer.bytes() / size_of::<T>());
+        buffer.copy_to(&mut terms);
+        let terms = terms.into_iter().map(Into::into).collect();
+        let (group, options) = (self.group, self.options);
+        let reduction = match self.kind {
+            Kind::Allreduce => group.allreduce(terms, ExactSum, options),
+            Kind::ReduceScatter => group.reduce_scatter(terms, ExactSum, options),
+            _ => group.reduce(terms, ExactSum, self.root, options),
+        }?;
+        Ok(Underway::new(reduction.waiter(), async move {
+            let outcome = reduction.await?;
+            let nearest = |sums: Vec<Accumulator>| -> Vec<T> { sums.iter().map(T::nearest).collect() };
+            let outcome = Outcome {
+                value: outcome.value.map(nearest),
+                receipt: outcome.receipt,
+                exposure: outcome.exposure,
+            };
+            Ok(ended(outcome, element, &shape))
+        }))
     }
 
     /// Begins a reduction of whole vectors by a function.

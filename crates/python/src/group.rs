@@ -12,7 +12,7 @@ use ropewalk_reduce::{Rank, ReduceError};
 
 use crate::{
     call::{Call, Kind, end_of_bytes},
-    element::with_type,
+    element::{ElementType, with_type},
     errors,
     job::Shared,
     memory::{ObjectBuffer, bytes_of},
@@ -111,10 +111,18 @@ impl Group {
             py.detach(|| call.begin_with_function(&buffer, function))
         } else {
             let operator = operation.filter(|_| kind.folds()).map(operator_of).transpose()?;
-            with_type!(buffer.element(), T => {
-                let folding = operator.map(|operator| folding::<T>(operator, &buffer)).transpose()?;
-                py.detach(|| call.begin::<T>(&buffer, folding))
-            })
+            match (operator, buffer.element()) {
+                (Some(Operator::ExactSum), ElementType::F32) => {
+                    py.detach(|| call.begin_exact::<f32>(&buffer))
+                }
+                (Some(Operator::ExactSum), ElementType::F64) => {
+                    py.detach(|| call.begin_exact::<f64>(&buffer))
+                }
+                (operator, element) => with_type!(element, T => {
+                    let folding = operator.map(|operator| folding::<T>(operator, &buffer)).transpose()?;
+                    py.detach(|| call.begin::<T>(&buffer, folding))
+                }),
+            }
         };
         begun
             .map(Pending::new)
@@ -162,7 +170,11 @@ fn folding<T: Element>(
     T::operation(operator).ok_or_else(|| {
         let element = buffer.element().name();
         let name = Operator::names(|other| other == operator);
-        let names = Operator::names(|other| T::operation(other).is_some());
+        let is_exact = matches!(buffer.element(), ElementType::F32 | ElementType::F64);
+        let names = Operator::names(|other| match other {
+            Operator::ExactSum => is_exact,
+            other => T::operation(other).is_some(),
+        });
         PyTypeError::new_err(format!(
             "the operation {name} is not defined for elements of type {element}; their operations are {names}"
         ))

@@ -4,8 +4,8 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 use num_complex::Complex;
 use ropewalk_reduce::{
-    Bits, BitwiseAnd, BitwiseOr, BitwiseXor, Bool, Located, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc,
-    Min, MinLoc, Number, Operation, Ordered, Prod, Reducer, Sum,
+    Accumulator, Bits, BitwiseAnd, BitwiseOr, BitwiseXor, Bool, Located, LogicalAnd, LogicalOr, LogicalXor,
+    Max, MaxLoc, Min, MinLoc, Number, Operation, Ordered, Prod, Reducer, Sum,
 };
 
 /// The operations that have names.
@@ -14,6 +14,7 @@ pub(crate) enum Operator {
     BitwiseAnd,
     BitwiseOr,
     BitwiseXor,
+    ExactSum,
     LogicalAnd,
     LogicalOr,
     LogicalXor,
@@ -26,11 +27,12 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// The names that a caller can use: those of MPI.
-    const NAMES: [(&str, Self); 12] = [
+    /// The names that a caller can use: those of MPI, and that of `math.fsum`.
+    const NAMES: [(&str, Self); 13] = [
         ("band", Self::BitwiseAnd),
         ("bor", Self::BitwiseOr),
         ("bxor", Self::BitwiseXor),
+        ("fsum", Self::ExactSum),
         ("land", Self::LogicalAnd),
         ("lor", Self::LogicalOr),
         ("lxor", Self::LogicalXor),
@@ -60,6 +62,24 @@ impl Operator {
 pub(crate) trait Element: Pod + Send + Sync {
     /// The operation on these elements; `None` if there is none, as for the larger of two complex numbers.
     fn operation(operator: Operator) -> Option<Operation<Vec<Self>>>;
+}
+
+/// A type of which sums are exact, on their way as [`Accumulator`]s.
+pub(crate) trait Float: Element + Into<Accumulator> {
+    /// The nearest one.
+    fn nearest(sum: &Accumulator) -> Self;
+}
+
+impl Float for f32 {
+    fn nearest(sum: &Accumulator) -> Self {
+        sum.to_f32()
+    }
+}
+
+impl Float for f64 {
+    fn nearest(sum: &Accumulator) -> Self {
+        sum.to_f64()
+    }
 }
 
 /// Has the operations of several families.

@@ -54,9 +54,9 @@ pub use driver::{
     ReduceOptions, Reduction, Waiter,
 };
 pub use operation::{
-    Bits, BitwiseAnd, BitwiseOr, BitwiseXor, Bool, DecodeError, Located, LogicalAnd, LogicalOr, LogicalXor,
-    Max, MaxLoc, Min, MinLoc, Number, ObjectReducer, Operation, Ordered, Prod, Reducer, Sum, elementwise,
-    object,
+    Accumulator, Bits, BitwiseAnd, BitwiseOr, BitwiseXor, Bool, DecodeError, ExactSum, Located, LogicalAnd,
+    LogicalOr, LogicalXor, Max, MaxLoc, Min, MinLoc, Number, ObjectReducer, Operation, Ordered, Prod,
+    Reducer, Sum, elementwise, object,
 };
 pub use ordered_fold::{FoldFailed, ordered_fold};
 pub use outcome::{Receipt, ReductionError};

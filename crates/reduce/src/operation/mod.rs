@@ -5,6 +5,7 @@ mod bits;
 mod boolean;
 mod carried;
 mod elementwise;
+mod exact;
 mod located;
 mod object;
 mod ordered;
@@ -21,6 +22,7 @@ pub use self::{
     bits::{Bits, BitwiseAnd, BitwiseOr, BitwiseXor, LogicalAnd, LogicalOr, LogicalXor},
     boolean::Bool,
     elementwise::elementwise,
+    exact::{Accumulator, ExactSum},
     located::{Located, MaxLoc, MinLoc},
     object::{ObjectReducer, object},
     ordered::{Max, Min, Ordered},
@@ -43,7 +45,7 @@ use reducers;
 
 /// [`Group::reduce`](crate::Group::reduce) takes one as its operation on values of type `V`.
 ///
-/// The operations that MPI predefines reduce vectors:
+/// The operations that MPI predefines, and an exact sum, reduce vectors:
 ///
 /// | reducers | elements |
 /// |---|---|
@@ -52,6 +54,7 @@ use reducers;
 /// | [`LogicalAnd`], [`LogicalOr`], [`LogicalXor`] | all that have [`Bits`]: integers, [`Bool`] |
 /// | [`BitwiseAnd`], [`BitwiseOr`], [`BitwiseXor`] | as these |
 /// | [`MinLoc`], [`MaxLoc`] | [`Located`] values |
+/// | [`ExactSum`], which MPI does not have | [`Accumulator`]s of floats |
 ///
 /// [`elementwise`] makes a reducer from a function on elements, [`object`] from an [`ObjectReducer`].
 ///
