@@ -9,8 +9,8 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 use num_complex::Complex;
 use ropewalk::reduce::{
-    BitwiseAnd, BitwiseOr, BitwiseXor, Bool, Job, Located, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc,
-    Min, MinLoc, Prod, Rank, ReduceOptions, Reducer, Sum,
+    Accumulator, BitwiseAnd, BitwiseOr, BitwiseXor, Bool, ExactSum, Job, Located, LogicalAnd, LogicalOr,
+    LogicalXor, Max, MaxLoc, Min, MinLoc, Prod, Rank, ReduceOptions, Reducer, Sum,
 };
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -106,6 +106,19 @@ impl Calls<'_> {
         self.begin(Max, truth, |a, b| (bool::from(a) || bool::from(b)).into())
     }
 
+    /// Floats of which a sum in double precision is 0.
+    fn exact_sums(&mut self) -> Result<(), Failure> {
+        let term = |rank: u32, at: u32| [1e300, f64::from(at), 2f64.powi(-40), -1e300][rank as usize % 4];
+        self.begin(
+            ExactSum,
+            |rank, at| Accumulator::from(term(rank, at)),
+            |mut sum, term| {
+                sum.add(term.to_f64());
+                sum
+            },
+        )
+    }
+
     /// Values with the numbers of their ranks; several have the same value.
     fn places(&mut self) -> Result<(), Failure> {
         let value = |rank: u32, at: u32| (at * (rank + 3)) % 5 % 3;
@@ -131,6 +144,7 @@ fn run(victim: Option<Rank>) -> Result<(), Failure> {
         calls.numbers()?;
         calls.bits()?;
         calls.places()?;
+        calls.exact_sums()?;
         under_way.append(&mut calls.under_way);
     }
     if victim == Some(job.rank()) {
