@@ -3,8 +3,10 @@
 //! Members are folded from left to right within blocks, and blocks from left to right. The length of a block
 //! depends on the number of members alone, and up to 16 members are one block: the same bits as a serial loop. A
 //! plan places each fold of two neighbours on a site: mostly on the one that holds the right operand, so that it
-//! receives one chunk for each that it sends. Contributions that sites share are one block, however many they are:
-//! each site gets a run of them.
+//! receives one chunk for each that it sends. A block is folded with all blocks before it on a site of that block.
+//! Contributions that sites share are one block, however many they are: each site gets a run of them.
+
+use std::collections::BTreeSet;
 
 use super::{
     ids::{Member, Site},
@@ -61,6 +63,7 @@ impl Bracketing {
         let mut layout = Layout {
             root,
             tree: Tree::new(root, &[]),
+            folds: folders.clone().map(|source| source.site).collect(),
             folders: folders.map(|source| source.site).collect(),
             turn: class as usize,
         };
@@ -73,7 +76,7 @@ impl Bracketing {
         for block in blocks {
             let value = layout.fold_block(block);
             whole = Some(match whole {
-                Some(left) => layout.fold_apart(left, value),
+                Some(left) => layout.fold_apart(left, value, block),
                 None => value,
             });
         }
@@ -91,8 +94,10 @@ enum Value {
 struct Layout {
     root: Site,
     tree: Tree,
-    /// The sites that fold what has no better place, in turns.
+    /// The sites that fold what has no better place, in turns,
     folders: Vec<Site>,
+    /// and the same to look one up.
+    folds: BTreeSet<Site>,
     turn: usize,
 }
 
@@ -113,9 +118,9 @@ impl Layout {
                 self.tree.node(node).inputs.push(Operand::Own(member));
                 return left;
             }
-            _ if self.folders.contains(&site) => {}
+            _ if self.folds.contains(&site) => {}
             // Agents do not fold.
-            _ => return self.fold_apart(left, Value::Original(member, site)),
+            _ => return self.fold_apart(left, Value::Original(member, site), &[]),
         }
         let left = match left {
             Value::Original(other, holder) if holder == site => Operand::Own(other),
@@ -124,13 +129,18 @@ impl Layout {
         Value::Node(self.tree.add(site, vec![left, Operand::Own(member)]))
     }
 
-    /// Folds two values on a site whose turn it is.
-    fn fold_apart(&mut self, left: Value, right: Value) -> Value {
-        let site = match self.folders.len() {
+    /// Folds two values on a site whose turn it is: one of those `near`, if one of them folds. The sites of a block are
+    /// about as far with their chunks, and each class takes another of them, so that no link carries much more than
+    /// others.
+    fn fold_apart(&mut self, left: Value, right: Value, near: &[(Member, Site)]) -> Value {
+        let near = near.iter().map(|&(_, site)| site);
+        let near: Vec<Site> = near.filter(|site| self.folds.contains(site)).collect();
+        let candidates = if near.is_empty() { &self.folders } else { &near };
+        let site = match candidates.len() {
             0 => self.root,
-            count => self.folders[self.turn % count],
+            count => candidates[self.turn % count],
         };
-        self.turn += 1;
+        self.turn += usize::from(near.is_empty());
         if let Value::Node(node) = left
             && self.tree.node(node).site == site
         {

@@ -86,6 +86,17 @@ fn undisturbed_it_is_at_the_floor() {
     }
 }
 
+/// In a fixed order several blocks of ranks are folded with each other, on sites that take turns.
+#[test]
+fn blocks_of_a_fixed_order_share_the_links() {
+    for (hosts, limit) in [(16, 1.15), (64, 1.25), (200, 1.40)] {
+        let mut setting = Setting::new(hosts, 8 * MIB);
+        setting.calls.order = Order::Ordered;
+        let factor = factor(&setting);
+        assert!(factor < limit, "{hosts} hosts: {factor:.3}");
+    }
+}
+
 /// The same seed gives the same run, event for event.
 #[test]
 fn runs_are_reproducible() {
