@@ -220,9 +220,14 @@ mod tests {
     /// Runs of all lines of a cell are summed, and failures named.
     #[test]
     fn runs_are_summed() {
-        let lines = "{\"cell\":\"kill\",\"runs\":5,\"lost\":1}\n{\"cell\":\"stop\",\"runs\":3}\n{\"cell\":\"kill\",\"runs\":2,\"hung\":2}\n";
-        assert_eq!(since_ever(lines, "kill").unwrap(), "7; 1 lost, 2 hung");
-        assert_eq!(since_ever(lines, "stop").unwrap(), "3");
+        let lines = [
+            r#"{"cell":"kill","runs":5,"lost":1}"#,
+            r#"{"cell":"stop","runs":3}"#,
+            r#"{"cell":"kill","runs":2,"hung":2}"#,
+        ];
+        let lines = lines.join("\n");
+        assert_eq!(since_ever(&lines, "kill").unwrap(), "7; 1 lost, 2 hung");
+        assert_eq!(since_ever(&lines, "stop").unwrap(), "3");
     }
 
     /// A row takes the place of the one before it, and a new one stands below all others.

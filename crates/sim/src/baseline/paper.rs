@@ -42,7 +42,7 @@ pub struct PaperOutcome {
 /// Of the faults those of ranks other than 0 count, and a process is lost with its node: the paper's data-reliability
 /// store keeps the second copy of an original on the next node. The copy counts after the time that the setting
 /// [says](Setting::copies); without a time there is none. The master finds a loss after 20 times the setting's
-/// [detection](Setting::detection), as other hosts find a lost host, and tells all processes.
+/// [detection](crate::reduction::Timeouts::detection), as other hosts find a lost host, and tells all processes.
 pub fn run(setting: &Setting) -> PaperOutcome {
     let mut world = World::new(setting);
     while !world.is_lost
