@@ -25,14 +25,21 @@ fn check(bytes: &[u8]) {
         for (entry, pair) in header.entries().iter().zip(offsets.windows(2)) {
             assert!(pair[0] + entry.bytes() <= pair[1]);
         }
-        assert_eq!(header.matching(&header).map(|found| found.len()), Ok(header.entries().len()));
+        assert_eq!(
+            header.matching(&header).map(|found| found.len()),
+            Ok(header.entries().len())
+        );
         let saved = SavedPart {
             header: header.clone(),
             copies: Default::default(),
         };
         let plan = plan_restore(std::slice::from_ref(&header), &[saved], 0).expect("the same state fits");
         for (entry, source) in header.entries().iter().zip(plan) {
-            let bytes: u64 = source.parts.iter().map(|part| part.from.end - part.from.start).sum();
+            let bytes: u64 = source
+                .parts
+                .iter()
+                .map(|part| part.from.end - part.from.start)
+                .sum();
             assert_eq!(bytes, entry.bytes());
         }
     }

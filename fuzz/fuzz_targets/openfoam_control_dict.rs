@@ -10,7 +10,11 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let block = Block {
         library: "/lib.so".into(),
-        directory: text.chars().take(64).filter(|character| !character.is_control()).collect(),
+        directory: text
+            .chars()
+            .take(64)
+            .filter(|character| !character.is_control())
+            .collect(),
         keep: 2,
         mtbf: None,
         every: None,
@@ -20,7 +24,10 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Time::parse(text);
     let own = without_block(text);
     // What is left of blocks that were cut into each other may look like one again.
-    if without_block(&own) == own && !own.contains("// ropewalk:") && !block.directory.contains("// ropewalk:") {
+    if without_block(&own) == own
+        && !own.contains("// ropewalk:")
+        && !block.directory.contains("// ropewalk:")
+    {
         assert_eq!(without_block(&with_block(&own, &block)), own);
     }
 });

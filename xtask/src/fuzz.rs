@@ -42,7 +42,11 @@ pub(crate) fn fuzz(options: &Options) -> anyhow::Result<()> {
     let mut failed = Vec::new();
     for target in chosen {
         let time = format!("-max_total_time={}", options.seconds);
-        let mut fuzz = cargo(&["fuzz", "run", target, "--", &time, "-max_len=8192", "-timeout=10"]);
+        // What it finds goes into the first folder, which is not in the repository.
+        let [found, seeds] = ["corpus", "seeds"].map(|folder| format!("fuzz/{folder}/{target}"));
+        fs::create_dir_all(project::root().join(&found))?;
+        let limits = [time.as_str(), "-max_len=8192", "-timeout=10"];
+        let mut fuzz = cargo(&[&["fuzz", "run", target, &found, &seeds, "--"], &limits[..]].concat());
         // The sanitizers are behind a flag of the compiler that stable releases accept only so.
         fuzz.env("RUSTC_BOOTSTRAP", "1");
         if let Err(error) = run(fuzz) {

@@ -147,6 +147,22 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "ropewalk-fuzz-replay",
+        &[
+            "ropewalk-agent-link",
+            "ropewalk-checkpoint",
+            "ropewalk-cli",
+            "ropewalk-fabric",
+            "ropewalk-fabric-ofi",
+            "ropewalk-launch-core",
+            "ropewalk-openfoam",
+            "ropewalk-pmi",
+            "ropewalk-psdm",
+            "ropewalk-reduce-files",
+            "ropewalk-rpc",
+        ],
+    ),
+    (
         "xtask",
         &[
             "ropewalk-checkpoint",
