@@ -281,6 +281,20 @@ impl Scheduler {
         }
     }
 
+    /// Bytes at the beginning of a member's contribution that nobody needs any more, whatever is lost: a copy that is
+    /// made from its end on is whole as soon as it reaches them. They grow from plan to plan and from term to term.
+    pub fn settled_bytes(&self, session: Session, member: Member) -> u64 {
+        let collective = self.sessions.get(&session);
+        collective.map_or(0, |collective| collective.settled_bytes(member))
+    }
+
+    /// What this site holds begins behind bytes that were [settled](Self::settled_bytes) when it was copied.
+    pub fn note_part(&mut self, session: Session, site: Site) {
+        if let Some(collective) = self.sessions.get_mut(&session) {
+            collective.note_part(site);
+        }
+    }
+
     /// A message of a site.
     pub fn handle_message(&mut self, now: Duration, from: Site, message: ToScheduler) {
         self.view.now = now;

@@ -101,8 +101,10 @@ pub(crate) struct KeptCopy {
     pub owner: Rank,
     /// The contribution.
     pub contribution: Contribution,
-    /// Where it is read.
+    /// Where it is read from [`begin`](Self::begin) on.
     pub handle: RegionHandle,
+    /// The first byte of the contribution that the copy has. The root has merged those before it.
+    pub begin: u64,
 }
 
 /// From the scheduler to a rank.

@@ -257,14 +257,19 @@ impl<'a> Job<'a> {
                 // The contributor has to be there to be copied.
                 let keeper = (member.0 + 1) % self.setting.hosts;
                 if !self.oracle.is_gone(member.0) && self.is_open(keeper) {
+                    self.leave_out_settled(process, member, keeper);
                     self.hold(process, vec![member]);
                 }
             }
             What::ToScheduler(from, message, results) => {
                 self.sites[at].enclosed.extend(results);
+                let parts: Vec<u64> = self.sites[from.0 as usize].begins.keys().copied().collect();
                 if let Some(scheduler) = &mut self.sites[at].scheduler {
                     self.to_scheduler += 1;
                     scheduler.handle_message(now.into(), from, message);
+                    for &call in &parts {
+                        scheduler.note_part(Session { group: GROUP, call }, from);
+                    }
                 }
             }
             // A receiver refuses a fenced process, as its connections do.
@@ -336,6 +341,22 @@ impl<'a> Job<'a> {
             }
         }
         self.hold(process, held);
+    }
+
+    /// A copy has nothing of what nobody needs any more when it is made, as the scheduler says that its keeper follows.
+    fn leave_out_settled(&mut self, copy: Process, member: Member, keeper: u32) {
+        let seat = self.sites[keeper as usize].seat;
+        let Some(scheduler) = &self.sites[seat.0 as usize].scheduler else {
+            return;
+        };
+        let settled = self.open.clone().map(|call| {
+            (
+                call,
+                scheduler.settled_bytes(Session { group: GROUP, call }, member),
+            )
+        });
+        let begins = settled.filter(|(_, bytes)| *bytes > 0).collect();
+        self.sites[copy.0 as usize].begins = begins;
     }
 
     /// A site hears from a scheduler.
@@ -520,6 +541,10 @@ impl<'a> Job<'a> {
                     site.worker.handle_undelivered(chunk.to, &chunk.header);
                 }
                 WorkerAction::SendChunk(chunk) => {
+                    let begin = site.begins.get(&chunk.header.session.call);
+                    if begin.is_some_and(|begin| chunk.range.start < *begin) {
+                        self.oracle.note_not_copied(process.0);
+                    }
                     let word = site.word(
                         self.setting.calls.order,
                         chunk.header.session.call,

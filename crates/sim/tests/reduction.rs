@@ -123,6 +123,19 @@ fn a_kill_in_the_middle_costs_little() {
     }
 }
 
+/// The copy of each contribution lacks what the root has merged when it is made. A host that dies later is not missed.
+#[test]
+fn copies_need_not_have_what_is_merged() {
+    let mut setting = Setting::new(8, 32 * MIB);
+    let undisturbed = run(&setting).unwrap().time.as_seconds();
+    let at = |part: f64| Nanos::from_seconds(part * undisturbed);
+    setting.copies = Some(at(0.5));
+    for victim in 1..8 {
+        setting.faults = vec![(at(0.7), Fault::KillHost(victim))];
+        assert_eq!(run(&setting).unwrap().end, all_of_them());
+    }
+}
+
 /// Ranks that come late, one by one or one alone, cost the time of one transfer after the last has come.
 #[test]
 fn late_ranks_cost_one_transfer() {

@@ -204,6 +204,24 @@ impl Collective {
         }
     }
 
+    /// Bytes at the beginning of a member's contribution that nobody needs any more, whatever is lost: the root has
+    /// merged them, and no loss makes it begin anew.
+    pub(super) fn settled_bytes(&self, member: Member) -> u64 {
+        let begins_anew = self.call.on_root_loss != OnRootLoss::Fail
+            || self.call.on_loss != OnLoss::Fail
+            || self.call.contributions != Contributions::Each
+            || !self.are_all_in_shares();
+        match self.shares.chunking {
+            Some(chunking) if !begins_anew => self.shares.merged_bytes(member, chunking),
+            _ => 0,
+        }
+    }
+
+    /// This site does not hold the bytes that were settled when it was told of.
+    pub(super) fn note_part(&mut self, site: Site) {
+        self.announced.parts.insert(site);
+    }
+
     /// A site holds everything, if the tokens add up. A result of an older roster is none.
     pub(super) fn complete(
         &mut self,
@@ -436,6 +454,10 @@ impl Collective {
         self.roster.generation += 1;
         self.spread = Spread::default();
         self.shares.end_all();
+        // What was settled is needed again.
+        let parts = std::mem::take(&mut self.announced.parts);
+        self.has_unheeded |= !parts.is_empty();
+        self.announced.retain_holders(|site| !parts.contains(site));
         self.newcomers = self.announced.originals.keys().copied().collect();
     }
 

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
 use ropewalk_names::Epoch;
-use ropewalk_reduce_core::{ChunkHeader, Failure, Site, ToScheduler};
+use ropewalk_reduce_core::{ChunkHeader, Failure, Member, Session, Site, ToScheduler};
 use ropewalk_rpc::{Engine, Fault, Responder, Transfer};
 use serde::Serialize;
 
@@ -18,8 +18,8 @@ use super::{
     lines::{Kind, Taken},
     outbox::is_silent,
     procedures::{
-        Admission, AskedCopy, ChunkPlace, Forward, KeepCopy, Knock, Ready, TakeChunk, TakeGrants, TellMember,
-        TellSeat, TellSite, ToMember,
+        Admission, AskedCopy, ChunkPlace, Forward, KeepCopy, Knock, Ready, SettledBytes, TakeChunk,
+        TakeGrants, TellMember, TellSeat, TellSite, ToMember,
     },
     progress::ProgressThread,
     roster::Card,
@@ -57,6 +57,7 @@ enum Mail {
     /// With its bytes, unless this rank is to read them.
     Chunk(Box<(ChunkHeader, Bytes, Option<ChunkPlace>)>, Responder<Duration>),
     Copy(Box<AskedCopy>, Responder<()>),
+    SettledBytes(Session, Member, Responder<u64>),
     Knock(Box<Card>, Responder<Admission>),
     Ready(Epoch, Responder<()>),
 }
@@ -98,6 +99,12 @@ impl Arrivals {
         engine.serve_later::<KeepCopy>(move |_, caller, (epoch, asked), responder| {
             queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
                 Mail::Copy(asked, responder)
+            });
+        });
+        let queue = Arc::clone(&mail);
+        engine.serve_later::<SettledBytes>(move |_, caller, (epoch, session, member), responder| {
+            queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
+                Mail::SettledBytes(session, member, responder)
             });
         });
         let queue = Arc::clone(&mail);
@@ -252,6 +259,10 @@ impl ProgressThread {
                 }
                 Mail::ToMember(messages) => self.hear_member(from, messages),
                 Mail::Copy(asked, responder) => self.copies.keep(*asked, responder),
+                Mail::SettledBytes(session, member, responder) => {
+                    let seat = self.seat.as_ref();
+                    responder.answer(Ok(seat.map_or(0, |seat| seat.settled_bytes(session, member))));
+                }
                 Mail::Chunk(input, responder) => match *input {
                     (chunk, bytes, None) => {
                         self.take_chunk(&chunk, bytes.into());

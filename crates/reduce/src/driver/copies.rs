@@ -1,19 +1,25 @@
 //! Copies of contributions on other hosts, for the loss of a whole host.
 //!
-//! The owner of a contribution asks ranks of other hosts to keep a copy, which they pull piece by piece; then the
-//! scheduler is told of one more site that holds the contribution. If a keeper is lost, its owner asks another rank; if
-//! the owner is lost with its host, the keeper that is its heir does so.
+//! The owner of a contribution asks ranks of other hosts to keep a copy, which they pull piece by piece, as far as it
+//! may be needed; then the scheduler is told of one more site that holds the contribution. If a keeper is lost, its
+//! owner asks another rank; if the owner is lost with its host, the keeper that is its heir does so.
+
+mod pull;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
-use ropewalk_fabric::{Address, Buffer, RegionHandle};
+use bytes::Bytes;
+use ropewalk_fabric::{Address, RegionHandle};
 use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::Session;
-use ropewalk_rpc::{Call, Engine, Fault, Responder, Transfer};
+use ropewalk_rpc::{Call, Engine, Fault, Responder};
+
+pub(super) use pull::WayToSeat;
+
+use pull::Pull;
 
 use super::{
     bootstrap::HostMark,
@@ -56,7 +62,9 @@ pub(super) struct Settled {
 /// A contribution for whose copies this rank cares.
 struct Owned {
     contribution: Contribution,
+    /// Where it is read from `begin` on.
     handle: RegionHandle,
+    begin: u64,
     wanted: usize,
     begun: Instant,
     asked: Vec<(Rank, Call<()>)>,
@@ -70,16 +78,6 @@ struct Owned {
 struct Kept {
     copy: KeptCopy,
     is_heir: bool,
-}
-
-/// A copy that is being pulled, the last piece first.
-struct Pull {
-    asked: AskedCopy,
-    responder: Responder<()>,
-    memory: BytesMut,
-    /// The bytes before this are still to come, the last of them by the transfer.
-    end: usize,
-    transfer: Option<Transfer<Buffer>>,
 }
 
 impl Copies {
@@ -103,14 +101,16 @@ impl Copies {
     pub(super) fn begin(&mut self, engine: &mut Engine, own: Rank, wish: WishedCopies) {
         let handle = engine.expose(wish.bytes);
         let session = wish.contribution.session;
-        let owned = Owned::new(wish.contribution, handle, wish.count as usize);
+        let owned = Owned::new(wish.contribution, handle, 0, wish.count as usize);
         self.owned.insert((session, own), owned);
     }
 
     /// Another rank wants a copy to be kept here.
     pub(super) fn keep(&mut self, asked: AskedCopy, responder: Responder<()>) {
-        if asked.owner.index() >= self.hosts.len() {
-            return responder.answer(Err(Fault::new("the owner of a copy is no rank of this job")));
+        if asked.owner.index() >= self.hosts.len() || asked.begin > asked.contribution.length {
+            return responder.answer(Err(Fault::new(
+                "a copy is of a rank of this job, and begins before its end",
+            )));
         }
         match self.waiting.len() < Self::WAITING_MAX {
             true => self.waiting.push_back((asked, responder)),
@@ -156,6 +156,7 @@ impl Copies {
                     owner: *owner,
                     contribution: owned.contribution.clone(),
                     handle: owned.handle.clone(),
+                    begin: owned.begin,
                     is_heir: owned.keepers.is_empty() && owned.asked.is_empty(),
                 };
                 match engine.call::<KeepCopy>(address, &(self.epoch, Box::new(asked)), COPY_TIMEOUT) {
@@ -182,7 +183,7 @@ impl Copies {
 
     /// Goes on with the copies that are made here, one piece after the other: what is reduced goes first. Returns the
     /// copies that are whole now.
-    pub(super) fn pull(&mut self, engine: &mut Engine) -> Vec<KeptCopy> {
+    pub(super) fn pull(&mut self, engine: &mut Engine, seat: WayToSeat<'_>) -> Vec<KeptCopy> {
         let mut whole = Vec::new();
         loop {
             if self.pull.is_none() {
@@ -197,33 +198,22 @@ impl Copies {
                 self.pull = Some(Pull::new(asked, responder));
             }
             let Some(pull) = &mut self.pull else { return whole };
-            match pull.go_on(engine) {
+            match pull.go_on(engine, self.epoch, seat) {
                 Ok(false) => return whole,
                 Ok(true) => {}
                 Err(error) => {
                     if let Some(pull) = self.pull.take() {
-                        pull.responder.answer(Err(error));
+                        pull.fail(error);
                     }
                     continue;
                 }
             }
             if let Some(pull) = self.pull.take() {
-                let handle = engine.expose(pull.memory.freeze());
-                let AskedCopy {
-                    owner,
-                    contribution,
-                    is_heir,
-                    ..
-                } = pull.asked;
-                let key = (contribution.session, owner);
-                let copy = KeptCopy {
-                    owner,
-                    contribution,
-                    handle,
-                };
+                let (copy, is_heir, responder) = pull.finish(engine);
+                let key = (copy.contribution.session, copy.owner);
                 whole.push(copy.clone());
                 self.kept.insert(key, Kept { copy, is_heir });
-                self.untold.push((key.0, key.1, pull.responder));
+                self.untold.push((key.0, key.1, responder));
             }
         }
     }
@@ -243,9 +233,8 @@ impl Copies {
             owned.asked.retain(|(rank, _)| *rank != gone);
         }
         // Its owner does not answer any more; others wait for their copies.
-        if let Some(pull) = self.pull.take_if(|pull| pull.asked.owner == gone) {
-            let error = Fault::new("the owner of the copy is gone");
-            pull.responder.answer(Err(error));
+        if let Some(pull) = self.pull.take_if(|pull| pull.asked().owner == gone) {
+            pull.fail(Fault::new("the owner of the copy is gone"));
         }
         let orphans = self
             .kept
@@ -253,9 +242,12 @@ impl Copies {
             .filter(|((session, owner), kept)| *owner == gone && kept.is_heir && !has_left(*session));
         for (key, kept) in orphans {
             let KeptCopy {
-                contribution, handle, ..
+                contribution,
+                handle,
+                begin,
+                ..
             } = kept.copy.clone();
-            let owned = Owned::new(contribution, handle, 1);
+            let owned = Owned::new(contribution, handle, begin, 1);
             self.owned.entry(*key).or_insert(owned);
         }
     }
@@ -279,7 +271,7 @@ impl Copies {
         self.waiting
             .retain(|(asked, _)| asked.contribution.session != session);
         self.pull
-            .take_if(|pull| pull.asked.contribution.session == session);
+            .take_if(|pull| pull.asked().contribution.session == session);
     }
 
     /// All reductions are over.
@@ -303,10 +295,11 @@ impl Copies {
 }
 
 impl Owned {
-    fn new(contribution: Contribution, handle: RegionHandle, wanted: usize) -> Self {
+    fn new(contribution: Contribution, handle: RegionHandle, begin: u64, wanted: usize) -> Self {
         Self {
             contribution,
             handle,
+            begin,
             wanted,
             begun: Instant::now(),
             asked: Vec::new(),
@@ -357,45 +350,6 @@ impl Owned {
     }
 }
 
-impl Pull {
-    /// So much is pulled at once.
-    const PIECE_BYTES: usize = 256 << 10;
-
-    fn new(asked: AskedCopy, responder: Responder<()>) -> Self {
-        let length = asked.contribution.length as usize;
-        Self {
-            asked,
-            responder,
-            memory: BytesMut::zeroed(length),
-            end: length,
-            transfer: None,
-        }
-    }
-
-    /// Takes a piece that has come, and asks for the next. Returns true once all have come.
-    fn go_on(&mut self, engine: &mut Engine) -> Result<bool, Fault> {
-        loop {
-            if let Some(transfer) = &mut self.transfer {
-                let Some(result) = transfer.try_take() else {
-                    return Ok(false);
-                };
-                let piece = result.map_err(Fault::new)?;
-                let begin = self.end - piece.len();
-                self.memory[begin..self.end].copy_from_slice(&piece);
-                (self.end, self.transfer) = (begin, None);
-            }
-            if self.end == 0 {
-                return Ok(true);
-            }
-            let length = self.end.min(Self::PIECE_BYTES);
-            let into = engine.allocate(length);
-            let from = (self.end - length) as u64;
-            let transfer = engine.pull(&self.asked.handle, from, into, PIECE_TIMEOUT);
-            self.transfer = Some(transfer.map_err(Fault::new)?);
-        }
-    }
-}
-
 /// A quarter of the host's memory, as the kernel says it is.
 fn copies_bytes_max() -> u64 {
     let info = rustix::system::sysinfo();
@@ -404,5 +358,3 @@ fn copies_bytes_max() -> u64 {
 
 /// A copy may take so long; a keeper that is gone is noticed earlier.
 const COPY_TIMEOUT: Duration = Duration::from_secs(600);
-/// One piece may take so long; an owner that is gone is noticed earlier.
-const PIECE_TIMEOUT: Duration = Duration::from_secs(60);

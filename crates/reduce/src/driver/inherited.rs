@@ -19,7 +19,11 @@ use super::{
     progress::ProgressThread,
     sites::{Kind, Sites},
 };
-use crate::{folding::Memory, message::Contribution, source::shared_token};
+use crate::{
+    folding::Memory,
+    message::{Contribution, KeptCopy},
+    source::shared_token,
+};
 
 /// The contributions that agents have inherited, and the reads of them that are under way.
 #[derive(Default)]
@@ -36,7 +40,8 @@ pub(super) struct Inherited {
 
 /// The place of a contribution.
 pub(super) enum Place {
-    Elsewhere(RegionHandle),
+    /// From this byte of the contribution on.
+    Elsewhere(RegionHandle, u64),
     Here(Bytes),
     /// This rank is not in the group, and reads nothing.
     Nowhere,
@@ -59,6 +64,11 @@ impl Inherited {
         }
         self.contributions
             .insert((contribution.session, site), (contribution, place));
+    }
+
+    pub(super) fn insert_copy(&mut self, site: Site, copy: KeptCopy) {
+        let place = Place::Elsewhere(copy.handle, copy.begin);
+        self.insert(site, copy.contribution, place);
     }
 
     /// Those that ranks have left to their agents.
@@ -105,8 +115,8 @@ impl Inherited {
             };
             let begin = range.start - cut.begin();
             let length = (range.end - range.start) as usize;
-            let handle = match place {
-                Place::Elsewhere(handle) => handle,
+            let (handle, first) = match place {
+                Place::Elsewhere(handle, first) => (handle, *first),
                 Place::Here(bytes) => {
                     let bytes = &bytes[begin as usize..begin as usize + length];
                     self.ready.push((chunk, Memory::from(bytes)));
@@ -114,8 +124,11 @@ impl Inherited {
                 }
                 Place::Nowhere => return false,
             };
+            let Some(from) = begin.checked_sub(first) else {
+                return false;
+            };
             let into = engine.allocate(length);
-            let Ok(transfer) = engine.pull(handle, begin, into, READ_TIMEOUT) else {
+            let Ok(transfer) = engine.pull(handle, from, into, READ_TIMEOUT) else {
                 return false;
             };
             self.reads.push(Read {
@@ -196,7 +209,7 @@ impl ProgressThread {
             let known = contributions.len();
             let counted = self.legacies.held.extract_if(.., |held| !waits(held));
             contributions.extend(
-                counted.map(|(rank, contribution, handle)| (rank, contribution, Place::Elsewhere(handle))),
+                counted.map(|(rank, contribution, handle)| (rank, contribution, Place::Elsewhere(handle, 0))),
             );
             let left = tables.map(|tables| tables.left_by(&lost, &mut self.legacies));
             contributions.extend(left.into_iter().flatten().map(|legacy| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ropewalk_fabric::RegionHandle;
 use ropewalk_membership::AgreementMessage;
 use ropewalk_names::{Epoch, Rank};
-use ropewalk_reduce_core::{ChunkHeader, Grant};
+use ropewalk_reduce_core::{ChunkHeader, Grant, Member, Session};
 use ropewalk_rpc::Procedure;
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +67,15 @@ impl Procedure for KeepCopy {
     type Output = ();
 }
 
+/// Asks the scheduler's rank how many bytes at the beginning of a contribution nobody needs any more.
+pub(super) struct SettledBytes;
+
+impl Procedure for SettledBytes {
+    const NAME: &'static str = "ropewalk.reduce.settled-bytes";
+    type Input = (Epoch, Session, Member);
+    type Output = u64;
+}
+
 /// Brings messages between the ranks of a job that no launcher of ours runs.
 pub(super) struct TellMember;
 
@@ -125,8 +134,10 @@ pub(super) struct AskedCopy {
     pub(super) owner: Rank,
     /// The contribution.
     pub(super) contribution: Contribution,
-    /// Where it is read.
+    /// Where it is read from [`begin`](Self::begin) on.
     pub(super) handle: RegionHandle,
+    /// The first byte that is there: a keeper of a part has nothing before it.
+    pub(super) begin: u64,
     /// If its owner is lost with its host, the keeper sees to another copy.
     pub(super) is_heir: bool,
 }

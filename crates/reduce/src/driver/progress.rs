@@ -19,11 +19,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::{
     account::{Account, encoded_bytes},
     arrivals::Arrivals,
-    copies::Copies,
+    copies::{Copies, WayToSeat},
     council::Council,
     door::{Door, seat_of, worker_of},
     ending::{Releases, Returns},
-    inherited::{self, Inherited},
+    inherited::Inherited,
     job::{Shared, Wish},
     outbox::Outbox,
     peers::{Peers, Sign},
@@ -188,7 +188,12 @@ impl ProgressThread {
 
     /// Goes on with copies on other hosts.
     fn see_to_copies(&mut self) {
-        for copy in self.copies.pull(&mut self.engine) {
+        let seat = match (&self.seat, &self.peers.addresses[self.peers.seat.index()]) {
+            (Some(seat), _) => WayToSeat::Here(seat),
+            (None, Some(address)) => WayToSeat::To(address),
+            (None, None) => WayToSeat::None,
+        };
+        for copy in self.copies.pull(&mut self.engine, seat) {
             self.tell_seat(self.peers.seat, ToSeat::Copy(copy));
         }
         self.copies
@@ -226,8 +231,7 @@ impl ProgressThread {
         }
         for (keeper, copy) in copies {
             if let Some(site) = self.sites.of_told_copy(keeper, copy.owner) {
-                self.inherited
-                    .insert(site, copy.contribution, inherited::Place::Elsewhere(copy.handle));
+                self.inherited.insert_copy(site, copy);
             }
         }
         if let FromScheduler::NewTerm(_) = &message {

@@ -29,6 +29,11 @@ pub enum Violation {
         /// The site.
         site: u32,
     },
+    /// A plan took from a copy a chunk that it has not.
+    NotCopied {
+        /// The site of the copy.
+        site: u32,
+    },
     /// Two living ranks were told different ends.
     Disagreement(Box<(End, End)>),
 }
@@ -47,6 +52,7 @@ pub(super) struct Oracle {
     /// The sites that have each original.
     holders: BTreeMap<u32, BTreeSet<u32>>,
     overwritten: Option<u32>,
+    not_copied: Option<u32>,
     /// Links were cut: sites that live may not reach each other.
     has_cuts: bool,
     has_copies: bool,
@@ -66,6 +72,7 @@ impl Oracle {
             gone: BTreeSet::new(),
             holders: BTreeMap::new(),
             overwritten: None,
+            not_copied: None,
             has_cuts: setting.faults.iter().any(|(_, fault)| is_cut(fault)),
             has_copies: setting.copies.is_some() || setting.calls.shared.is_some(),
         }
@@ -93,6 +100,10 @@ impl Oracle {
         self.overwritten.get_or_insert(site);
     }
 
+    pub(super) fn note_not_copied(&mut self, site: u32) {
+        self.not_copied.get_or_insert(site);
+    }
+
     pub(super) fn is_gone(&self, rank: u32) -> bool {
         self.gone.contains(&rank)
     }
@@ -101,6 +112,9 @@ impl Oracle {
     pub(super) fn judge(&self, sites: &[SiteState], call: u64) -> Result<Option<End>, Violation> {
         if let Some(site) = self.overwritten {
             return Err(Violation::Overwritten { site });
+        }
+        if let Some(site) = self.not_copied {
+            return Err(Violation::NotCopied { site });
         }
         let mut told: Option<&End> = None;
         for rank in (0..self.hosts).filter(|rank| !self.is_gone(*rank)) {

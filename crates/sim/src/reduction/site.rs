@@ -31,6 +31,8 @@ pub(super) struct SiteState {
     /// When the scheduler's timer fires.
     pub(super) timer: Option<Nanos>,
     pub(super) has_called: bool,
+    /// A copy has nothing before these bytes, by call.
+    pub(super) begins: BTreeMap<u64, u64>,
     /// The ends of calls.
     pub(super) ends: BTreeMap<u64, (Nanos, End)>,
 }
@@ -50,6 +52,7 @@ impl SiteState {
             enclosed: Results::new(),
             timer: None,
             has_called: false,
+            begins: BTreeMap::new(),
             ends: BTreeMap::new(),
         }
     }

@@ -11,6 +11,8 @@ pub(super) struct Announced {
     /// Sites outside the group: they want to know the end, whatever they hold.
     pub(super) asking: BTreeSet<Site>,
     pub(super) originals: BTreeMap<Member, Original>,
+    /// Sites that do not hold all bytes of their contributions.
+    pub(super) parts: BTreeSet<Site>,
 }
 
 /// A contribution that was announced.

@@ -106,6 +106,18 @@ impl Shares {
         self.all().any(|share| share.plan == plan)
     }
 
+    /// Bytes at the beginning of a member's contribution that the root has merged for certain: the last chunk that it
+    /// told of may be under way.
+    pub(super) fn merged_bytes(&self, member: Member, chunking: Chunking) -> u64 {
+        let Some(share) = self.all().find(|share| share.members.contains(&member)) else {
+            return 0;
+        };
+        let cut = chunking.cut(share.id);
+        let merged = (0..cut.classes()).zip(&share.merged);
+        let first = merged.map(|(class, until)| cut.range(class, until.saturating_sub(1)).start);
+        first.min().unwrap_or_default()
+    }
+
     /// The number of members in all shares.
     pub(super) fn member_count(&self) -> usize {
         self.all().map(|share| share.members.len()).sum()
