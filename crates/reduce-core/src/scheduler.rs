@@ -97,6 +97,8 @@ pub enum Failure {
 pub enum GiveUp {
     /// Its time-out has passed.
     TimedOut,
+    /// Its program does not want the result any more.
+    Cancelled,
     /// It cannot contribute, for this reason.
     Withdrawn(String),
     /// It leaves the job, for this reason, and takes part in nothing any more.

@@ -148,6 +148,14 @@ pub enum ReductionError {
         /// The ranks whose contributions had not come by then, ascending.
         missing: Vec<Rank>,
     },
+    /// A rank's program [cancelled](crate::Reduction::cancel) the reduction.
+    #[error("rank {rank} cancelled the reduction; {}", Missing(missing))]
+    Cancelled {
+        /// The rank.
+        rank: Rank,
+        /// The ranks whose contributions had not come by then, ascending.
+        missing: Vec<Rank>,
+    },
     /// Processes that live do not reach each other.
     #[error("ranks {one} and {other} live and do not reach each other, and neither do others")]
     Unreachable {
@@ -248,6 +256,14 @@ pub(crate) fn verdict(
             reason: GiveUp::TimedOut,
             missing,
         } => ReductionError::Timeout {
+            rank: rank_of(member),
+            missing: ranks_of(missing),
+        },
+        End::GivenUp {
+            member,
+            reason: GiveUp::Cancelled,
+            missing,
+        } => ReductionError::Cancelled {
             rank: rank_of(member),
             missing: ranks_of(missing),
         },

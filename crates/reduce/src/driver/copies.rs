@@ -218,6 +218,11 @@ impl Copies {
         }
     }
 
+    /// When to go on with a copy that rests.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.pull.as_ref().and_then(Pull::next_deadline)
+    }
+
     /// Answers the owners of the copies of which the scheduler has heard.
     pub(super) fn confirm(&mut self, is_untold: impl Fn(Session, Rank) -> bool) {
         let told = self

@@ -102,6 +102,8 @@ pub(super) enum Wish {
         members: Option<ProcessGroup>,
         message: String,
     },
+    /// End the reductions that were cancelled.
+    Cancel,
     /// Tell the agent that it need not hold this memory any more.
     Release(HoldId, Bytes),
     /// Leave the job when all others want to leave too, and then say so.

@@ -17,6 +17,7 @@ mod door;
 mod enclosed;
 mod ending;
 mod gather;
+mod giving_up;
 mod group;
 mod hold;
 mod huge_pages;

@@ -127,6 +127,7 @@ impl ProgressThread {
     fn fulfil(&mut self, wish: Wish) {
         match wish {
             Wish::Begin(begin) => self.begin(*begin),
+            Wish::Cancel => self.hasten_cancelled(),
             Wish::Release(hold, bytes) => self.release(Some((hold, bytes))),
             Wish::Leave(done) => match &mut self.council {
                 Some(council) => council.leave(done),
@@ -167,6 +168,7 @@ impl ProgressThread {
             self.names.pop_first();
         }
         let mut running = Running::new(begin, Instant::now());
+        running.heed_cancel();
         if let Some(error) = self.given_up.clone() {
             self.release(running.take_hold());
             return self.returns.end(running.completion, Err(error.into()));
@@ -277,24 +279,6 @@ impl ProgressThread {
         for session in due.map(|(&session, _)| session).collect::<Vec<_>>() {
             self.run_out_of_time(session, now);
         }
-    }
-
-    /// Ends a reduction for all; if the scheduler does not say so, at least here.
-    fn run_out_of_time(&mut self, session: Session, now: Instant) {
-        let Some(running) = self.running.get_mut(&session) else {
-            return;
-        };
-        if !running.has_run_out {
-            running.has_run_out = true;
-            running.deadline = now.checked_add(SCHEDULER_VERDICT_TIME);
-            let member = running.place();
-            return self.worker.give_up(session, member, GiveUp::TimedOut);
-        }
-        let error = ReductionError::Timeout {
-            rank: self.shared.rank,
-            missing: Vec::new(),
-        };
-        self.complete(session, Err(error));
     }
 
     /// Does what the machines want done. Returns false if there is more to do, after others had their turn.
@@ -483,6 +467,7 @@ impl ProgressThread {
             overdue,
             self.shared.tables.as_ref().and_then(Tables::next_deadline),
             self.returns.next_deadline(),
+            self.copies.next_deadline(),
             self.releases.next_deadline(now, UNSENT_RETRY),
             self.account.next_deadline(now),
             self.engine.next_deadline(),
@@ -589,8 +574,6 @@ impl Drop for ProgressThread {
 const ACTIONS_AT_ONCE: usize = 8;
 /// So many identifiers are remembered, to refuse them when they are used again.
 const NAMES_MAX: usize = 1 << 16;
-/// So long after a reduction's time is over the scheduler is waited for to say so.
-const SCHEDULER_VERDICT_TIME: Duration = Duration::from_secs(5);
 /// When to offer again what was not taken.
 const UNSENT_RETRY: Duration = Duration::from_millis(5);
 const SLEEP_MAX: Duration = Duration::from_secs(10);

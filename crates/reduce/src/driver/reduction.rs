@@ -17,7 +17,12 @@ use thiserror::Error;
 
 #[cfg(doc)]
 use super::group::Protection;
-use super::{job::Shared, lent_memory::Loan, sites::Sites, table_calls::Waiting};
+use super::{
+    job::{Shared, Wish},
+    lent_memory::Loan,
+    sites::Sites,
+    table_calls::Waiting,
+};
 use crate::{
     operation::{Codec, DecodeError, Elements, ResultMemory},
     outcome::{Receipt, ReductionError},
@@ -47,6 +52,17 @@ impl Waiter {
     pub fn wait_for(&self, patience: Duration) -> bool {
         self.wait_until(Instant::now().checked_add(patience));
         self.slot.is_full()
+    }
+
+    /// Ends the reduction as [`Reduction::cancel`] does.
+    pub fn cancel(&self) {
+        let is_new = {
+            let mut state = self.slot.lock();
+            !state.has_ended && !std::mem::replace(&mut state.is_cancelled, true)
+        };
+        if is_new {
+            self.shared.wish(Wish::Cancel);
+        }
     }
 
     /// Waits until the end is here, or the time has come.
@@ -120,6 +136,14 @@ impl<V> Reduction<V> {
             state = self.waiter.slot.wait(state);
         }
         matches!(state.exposure, Exposure::Over(_))
+    }
+
+    /// Ends the reduction for all its members with [`ReductionError::Cancelled`], unless its end is decided already.
+    /// This call does not wait; [`get`](Self::get) tells how the reduction ended.
+    ///
+    /// On one host, members whose contributions are all there end it with its result: nobody is asked any more.
+    pub fn cancel(&self) {
+        self.waiter.cancel();
     }
 
     /// Waits for the end.
@@ -221,6 +245,8 @@ struct State {
     result: Option<SlotResult>,
     /// The end was left here; somebody may have taken it.
     has_ended: bool,
+    /// The caller does not want it any more.
+    is_cancelled: bool,
     exposure: Exposure,
     waker: Option<Waker>,
     /// A caller that waits drives the machines.
@@ -338,6 +364,11 @@ impl Completion {
     /// Says if nobody needs what the caller gets back.
     pub(super) fn is_free(&self) -> bool {
         self.loan.as_ref().is_none_or(Loan::is_over)
+    }
+
+    /// Says if the caller does not want the result any more.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.lock().is_cancelled)
     }
 
     /// The contribution is not protected yet after all.

@@ -596,4 +596,4 @@ impl TableCall {
 const CHUNK_PATIENCE: Duration = Duration::from_millis(2);
 /// So long a call that goes by the scheduler lasts at least: else it would name as missing those that have posted it
 /// and not announced it yet.
-const ANNOUNCEMENT_TIME: Duration = Duration::from_millis(20);
+pub(super) const ANNOUNCEMENT_TIME: Duration = Duration::from_millis(20);

@@ -2,9 +2,13 @@
 //!
 //! The root of the reduction merges contributions from their first byte on, and what it has merged is not needed again
 //! unless the reduction can begin anew. So the copy is whole when it meets the root, of whose progress the scheduler
-//! hears: its rank is asked each time when half of the way to where the root was is done.
+//! hears: its rank is asked each time when a quarter of the way to where the root was is done.
+//!
+//! The copy and the reduction share links, and meet after the same time however they share them; what is left of the
+//! reduction then takes the longer, the larger the share of the copy was. So a copy rests between its pieces as soon as
+//! the root is at work.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use ropewalk_fabric::{Address, Buffer};
@@ -37,6 +41,10 @@ pub(super) struct Pull {
     /// The bytes before this are still to come, the last of them by the transfer.
     end: usize,
     transfer: Option<Transfer<Buffer>>,
+    /// The time at which the transfer was begun.
+    begun: Instant,
+    /// The next piece is left to later.
+    rests_until: Option<Instant>,
     /// Nobody needs the bytes before this.
     settled: usize,
     /// The scheduler is asked again when no more bytes than these are to come.
@@ -55,6 +63,8 @@ impl Pull {
             memory: BytesMut::zeroed(length),
             end: length,
             transfer: None,
+            begun: Instant::now(),
+            rests_until: None,
             settled: usize::try_from(asked.begin).unwrap_or(length).min(length),
             ask_at: if length > Self::PIECE_BYTES { length } else { 0 },
             question: None,
@@ -64,6 +74,11 @@ impl Pull {
 
     pub(super) fn asked(&self) -> &AskedCopy {
         &self.asked
+    }
+
+    /// When to go on after a rest.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.rests_until
     }
 
     /// Takes a piece that has come, and asks for the next. Returns true once all have come that are needed.
@@ -83,11 +98,17 @@ impl Pull {
                 let begin = self.end - piece.len();
                 self.memory[begin..self.end].copy_from_slice(&piece);
                 (self.end, self.transfer) = (begin, None);
+                let now = Instant::now();
+                self.rests_until = (self.settled > 0).then(|| now + now.duration_since(self.begun));
                 continue;
             }
             if self.end <= self.settled {
                 return Ok(true);
             }
+            if self.rests_until.is_some_and(|until| until > Instant::now()) {
+                return Ok(false);
+            }
+            (self.begun, self.rests_until) = (Instant::now(), None);
             let length = (self.end - self.settled).min(Self::PIECE_BYTES);
             let into = engine.allocate(length);
             let from = (self.end - length) as u64 - self.asked.begin;
@@ -125,7 +146,7 @@ impl Pull {
     fn note_settled(&mut self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(self.end);
         self.settled = self.settled.max(bytes.min(self.memory.len()));
-        self.ask_at = self.settled + self.end.saturating_sub(self.settled) / 2;
+        self.ask_at = self.settled + self.end.saturating_sub(self.settled) / 4 * 3;
     }
 
     /// The copy, and who waits for it.

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ropewalk_fabric::Taken;
@@ -110,6 +110,17 @@ impl ProgressThread {
 }
 
 impl TableCalls {
+    /// The time of the calls that were cancelled is over.
+    pub(in crate::driver) fn hasten_cancelled(&self) {
+        for call in self.lock().calls.iter_mut().flatten() {
+            if let OwnCall::Here(call) = call
+                && call.begin.completion.is_cancelled()
+            {
+                call.begin.timeout = Some(Duration::ZERO);
+            }
+        }
+    }
+
     /// Closes the rows of the ranks for which a call waits whose time is over. Says if there is such a call, once.
     fn close_overdue(&self, now: Instant) -> bool {
         let mut state = self.lock();
