@@ -54,6 +54,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
         "examples/rod_ranks.py",
         "examples/train.py",
         "tests/package.py",
+        "tests/buffers.py",
     ]);
     let own = ["-m", "mypy", "--config-file", &settings, "--package", "ropewalk"];
     let users: Vec<_> = own[..4]

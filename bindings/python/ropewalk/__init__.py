@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ropewalk._group import Contribution as Contribution, Group as Group, Options as Options
+    from ropewalk._group import Buffer as Buffer, Contribution as Contribution, Group as Group, Options as Options
     from ropewalk._job import Job as Job, Verdict as Verdict, command as command, run as run
     from ropewalk._reduction import (
         Outcome as Outcome,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Buffer",
     "Contribution",
     "Group",
     "Job",
@@ -40,7 +41,7 @@ __all__ = [
 # A type checker would take any name for one of the module's.
 if not TYPE_CHECKING:
     _MODULES = {
-        "_group": ("Contribution", "Group", "Options"),
+        "_group": ("Buffer", "Contribution", "Group", "Options"),
         "_job": ("Job", "Verdict", "command", "run"),
         "_reduction": ("Outcome", "Receipt", "Reduction", "SchedulerLoad"),
     }

@@ -11,7 +11,10 @@ from ropewalk import _native
 from ropewalk._reduction import Outcome, Receipt, Reduction
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Unpack
+    from typing_extensions import Buffer as BufferProtocol, Unpack
+
+Buffer = _native.Buffer
+
 
 class Array(Protocol):
     """A NumPy array, which has the buffer protocol; the type checker knows that from Python 3.12 on only."""
@@ -19,7 +22,7 @@ class Array(Protocol):
     def __array__(self, *arguments: Any, **named: Any) -> Any: ...
 
 
-Contribution = Union["Buffer", Array]
+Contribution = Union["BufferProtocol", Array]
 """An object that a collective call takes."""
 
 OperationName = Literal[
@@ -63,7 +66,7 @@ class Group:
     ``array.array``, a ``memoryview``. Where NumPy is loaded, a tensor with ``__dlpack__`` in the processor's memory
     counts as a NumPy array. Elements are ``bool``, integers of 8 to 64 bits, floats of 16 to 64 bits, complex
     numbers, ``bfloat16`` of ml_dtypes, and structures of a value and an index. It is copied in the call, and may be
-    changed after that.
+    changed after that. A :class:`~ropewalk.Buffer` is not copied.
 
     Under ``ropewalk run`` a contribution is safe when a call returns: this process may then be killed, and the result
     is still that of all ranks.
@@ -261,11 +264,14 @@ class Group:
             array = numpy.from_dlpack(data)
         array_type = None
         is_bf16 = is_scalar = False
-        if numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
+        if isinstance(data, Buffer):
+            array_type = None if isinstance(data.dtype, str) else data.dtype
+            is_bf16 = array_type is not None and is_bfloat16(array_type)
+        elif numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
             array_type = array.dtype
             if isinstance(array, numpy.generic) or not array.flags.c_contiguous:
                 array = numpy.array(array, order="C")
-            is_bf16 = array_type.type.__name__ == "bfloat16"
+            is_bf16 = is_bfloat16(array_type)
             if array.ndim == 0:
                 # The extension wants an axis.
                 array = array.reshape(1)
@@ -281,7 +287,7 @@ class Group:
                     if not out.flags.c_contiguous:
                         raise ValueError("the elements of out must lie one after the other in C order")
                     target = out.reshape(-1)
-                    target = target.view(numpy.uint16) if out.dtype.type.__name__ == "bfloat16" else target
+                    target = target.view(numpy.uint16) if is_bfloat16(out.dtype) else target
                 memory.copy_into(target, is_bf16)
                 return out
             value = _shown(memory, array_type)
@@ -289,6 +295,11 @@ class Group:
 
         operation = _on_memory(op, array_type) if callable(op) else op
         return Reduction(self._group.begin(kind, (array, is_bf16), operation, root, _given(options)), finish)
+
+
+def is_bfloat16(dtype: Any) -> bool:
+    """True for the type of ml_dtypes, of which NumPy shows no buffer."""
+    return dtype.type.__name__ == "bfloat16"  # type: ignore[no-any-return]
 
 
 def _given(options: Options) -> dict[str, Any] | None:
@@ -306,10 +317,10 @@ def _shown(memory: _native.Memory, array_type: Any) -> Any:
 
 def _on_memory(
     function: Callable[[Any, Any], Any], array_type: Any
-) -> Callable[[_native.Memory, _native.Memory], Buffer]:
+) -> Callable[[_native.Memory, _native.Memory], BufferProtocol]:
     """The function of two arrays as one of two memories."""
 
-    def combine(left: _native.Memory, right: _native.Memory) -> Buffer:
+    def combine(left: _native.Memory, right: _native.Memory) -> BufferProtocol:
         combined = function(_shown(left, array_type), _shown(right, array_type))
         if array_type is None:
             return memoryview(combined)

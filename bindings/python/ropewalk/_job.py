@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, Union
 
-from ropewalk._group import Group
+from ropewalk._group import Buffer, Group, is_bfloat16
 from ropewalk.errors import JobEndedError, JobError, LostError
 
 if TYPE_CHECKING:
@@ -109,6 +110,41 @@ class Job(Group):
             else:
                 return value if self.rank in stayed else told
         raise JobEndedError("the job has been left")
+
+    def buffer(self, shape: int | Sequence[int], dtype: Any = "d") -> Buffer:
+        """Memory of zeros that a call takes without a copy. It comes back, with its content, when the call has ended.
+
+            gradient = job.buffer(1000, "float32")
+            for step in range(steps):
+                numpy.asarray(gradient)[:] = compute(step)
+                total = job.allreduce(gradient).value
+
+        ``dtype`` is one of NumPy, or a letter of the module :mod:`array`. ``numpy.asarray(buffer)`` and
+        ``memoryview(buffer)`` are views of the memory, and no copies. (That of ``bfloat16`` is of ``uint16``: add
+        ``.view(ml_dtypes.bfloat16)``.)
+
+        ``reduce``, ``allreduce``, ``gather`` and ``allgather`` and those with ``i`` take the memory itself, with a
+        named operation other than ``"fsum"``; other calls copy it. The rank has no access until the call has ended, so
+        that nobody can write a contribution: while there are views the call raises :exc:`BufferError`, and so does
+        whoever wants a view during the call. An array that is kept (``u = numpy.asarray(buffer)``) is deleted before
+        the call (``del u``), or contributed in place of the buffer, which copies it.
+
+        In a job on one host up to 64 MiB are copied all the same, into memory that all ranks share: that is faster. A
+        process that is forked meanwhile has no access to the memory; touching it ends that process.
+
+        The memory is freed with the last view, and with the call that has it. If a :class:`~ropewalk.Reduction` is
+        dropped before its end the buffer is gone.
+
+        Raises :exc:`~ropewalk.errors.ResourceError` if there is no memory.
+        """
+        lengths = [shape] if isinstance(shape, int) else list(shape)
+        numpy = sys.modules.get("numpy")
+        if numpy is None:
+            return self._job.buffer(lengths, (array.array(dtype), False), dtype)
+        dtype = numpy.dtype(dtype)
+        is_bf16 = is_bfloat16(dtype)
+        like = numpy.empty(0, numpy.uint16 if is_bf16 else dtype)
+        return self._job.buffer(lengths, (like, is_bf16), dtype)
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Tells whoever watches the job how far a part of the work is."""

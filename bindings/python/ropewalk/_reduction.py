@@ -75,6 +75,14 @@ class Reduction:
         """True if :meth:`result` would return at once."""
         return self._pending.done()
 
+    def is_protected(self) -> bool:
+        """True if this rank's contribution survives the loss that ``protection`` or ``copies`` is for.
+
+        Before that, such a loss ends the call with :exc:`~ropewalk.errors.LostError`, or excludes this rank. It stays
+        false if nobody protects the contribution, as in a process without a launcher.
+        """
+        return self._pending.is_protected()
+
     def result(self, timeout: float | None = None) -> Outcome:
         """Waits for the end and returns the outcome; other threads run meanwhile.
 

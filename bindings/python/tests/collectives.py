@@ -5,6 +5,7 @@ import asyncio
 import functools
 import itertools
 import math
+import sys
 import threading
 import time
 
@@ -219,6 +220,87 @@ def buffers(job):
         raise AssertionError("a result is put where it has no room")
 
 
+def lent_buffers(job):
+    """Calls take buffers, which come back; nobody has them meanwhile, and no call takes one that somebody sees."""
+    place = np.dtype([("depth", "f4"), ("rank", "i8")])
+    operations = {np.float64: "sum", np.int16: "min", np.complex64: "sum", np.bool: "max", ml_dtypes.bfloat16: "prod"}
+    for kind, shape in itertools.product([*operations, place], [(), (0,), 7, (300, 50)]):
+        dtype, op = np.dtype(kind), operations.get(kind, "maxloc")
+        buffer = job.buffer(shape, kind)
+        view = np.asarray(buffer).view(dtype)
+        assert view.shape == (shape if isinstance(shape, tuple) else (shape,)) == buffer.shape, buffer.shape
+        assert buffer.dtype == view.dtype == dtype and not view.tobytes().strip(b"\0")
+        of = [contribution(rank, view.shape, np.int8).astype(dtype) for rank in range(job.size)]
+        view[...] = of[job.rank]
+        del view
+        # Ranks 1 and 3 have the largest values.
+        expected = functools.reduce(FOLDS[op], of) if op in FOLDS else of[1]
+        same(job.allreduce(buffer, op).value, expected)
+        outcome = job.reduce(buffer, op, root=2)
+        assert (outcome.value is None) == (job.rank != 2)
+        same(job.allgather(buffer).value, np.stack(of))
+        # These copy it.
+        same(job.broadcast(buffer, root=1).value, of[1])
+        assert job.allreduce(buffer, op, out=buffer).value is buffer
+        same(np.asarray(buffer).view(dtype), expected)
+    mine = np.full(20_000, job.rank + 1.0)
+    buffer = job.buffer(20_000)
+    view = np.asarray(buffer)
+    address = view.ctypes.data
+    view[:] = mine
+    try:
+        job.iallreduce(buffer)
+        raise AssertionError("a buffer with a view is taken")
+    except BufferError as error:
+        assert "has views" in str(error), error
+    del view
+    if job.rank == 3:
+        time.sleep(0.3)
+    reduction = job.iallreduce(buffer)
+    if job.rank != 3:
+        taken = [lambda: memoryview(buffer), lambda: np.asarray(buffer), lambda: job.iallreduce(buffer)]
+        for take in [*taken, lambda: job.ibroadcast(buffer)]:
+            try:
+                take()
+                raise AssertionError("a call has it, and somebody else too")
+            except BufferError as error:
+                assert "a call under way" in str(error), error
+        assert not reduction.done()
+    assert reduction.result().value[0] == 10
+    view = np.asarray(buffer)
+    same(view, mine)
+    assert view.ctypes.data == address, "it was copied"
+    view[:] = 1
+    del view
+    assert job.allreduce(buffer, "fsum").value[0] == job.allreduce(buffer, np.add).value[-1] == 4
+    # A call that is refused takes nothing, and one that fails gives it back.
+    for wrong, kind in [(lambda: job.allreduce(buffer, "land"), TypeError), (lambda: job.reduce(buffer, root=9), errors.UsageError)]:
+        try:
+            wrong()
+            raise AssertionError("it is not refused")
+        except kind:
+            assert memoryview(buffer)[19_999] == 1
+    job.iallreduce(buffer)
+    try:
+        memoryview(buffer)
+        raise AssertionError("a call that nobody asks has it")
+    except BufferError as error:
+        assert "is gone" in str(error), error
+    for shape, kind in [(-1, OverflowError), ((1 << 40, 1 << 40), ValueError), (1 << 60, errors.ResourceError)]:
+        try:
+            job.buffer(shape, "u1")
+            raise AssertionError("there is so much memory")
+        except kind:
+            pass
+    # Letters of the module array are types without NumPy.
+    numpy = sys.modules.pop("numpy")
+    buffer = job.buffer([2, 3], "i")
+    memoryview(buffer)[1, 2] = job.rank
+    total = job.allreduce(buffer).value
+    sys.modules["numpy"] = numpy
+    assert type(total) is memoryview and total.tolist() == [[0, 0, 0], [0, 0, 6]] and total.format == "i"
+
+
 def functions(job):
     """Functions in Python combine; an exception ends the call on all ranks, and names the one where it was raised."""
     mine = contribution(job.rank, (20_000,), np.float64)
@@ -254,6 +336,8 @@ def futures(job):
     reduction = job.iallreduce(np.array([job.rank]))
     if not late:
         assert not reduction.done()
+        while not reduction.is_protected():
+            time.sleep(0.001)
         try:
             reduction.result(timeout=0.01)
         except TimeoutError as error:
@@ -261,6 +345,7 @@ def futures(job):
         else:
             raise AssertionError("there is a result without rank 0")
     assert reduction.result(60).value[0] == 6
+    assert reduction.is_protected() and not job.iallreduce(np.array([1]), protection="none").is_protected()
     assert reduction.done() and reduction.result() is reduction.result() and reduction.exception() is None
 
     async def both():
@@ -324,7 +409,7 @@ def failures(job):
 
 with ropewalk.Job() as job:
     assert job.ranks == tuple(range(4)) and job.size == 4
-    for test in [types_and_shapes, logical_and_bitwise, with_location, exact_sums, kinds, buffers, functions, futures, failures]:
+    for test in [types_and_shapes, logical_and_bitwise, with_location, exact_sums, kinds, buffers, lent_buffers, functions, futures, failures]:
         began = time.monotonic()
         test(job)
         job.barrier()

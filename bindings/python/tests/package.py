@@ -81,7 +81,23 @@ class Package(unittest.TestCase):
         verdict = run(HERE / "collectives.py").check()
         assert verdict.output is not None
         print(verdict.output)
-        self.assertEqual(verdict.output.count(": ok"), 9, verdict)
+        self.assertEqual(verdict.output.count(": ok"), 10, verdict)
+
+    def test_buffers(self) -> None:
+        """A buffer is in memory once, where an array is twice, and outlives its rank."""
+
+        def output(how: str, n: int, *options: str) -> str:
+            words = [sys.executable, str(HERE / "buffers.py"), how]
+            options = (*options, "--timeout", "60")
+            verdict = ropewalk.run(words, n=n, on_failure="continue", options=options, capture_output=True)
+            return verdict.check().output or ""
+
+        for how, copies in [("buffer", 1.0), ("array", 2.0)]:
+            found = output(how, 2, "-launcher", "fork", "-hosts", "h1,h2")
+            memory = re.search(r"^memory (.*)$", found, re.MULTILINE)
+            assert memory is not None and "sum True of 2\n" in found, found
+            self.assertAlmostEqual(float(memory[1]), copies, delta=0.2)
+        self.assertIn("sum True of 4\n", output("kill", 4))
 
     def test_hello(self) -> None:
         """A rank that is killed after its call is in the sum."""

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ropewalk_reduce::{
-    Accumulator, Barrier, BufferReduction, ExactSum, Group, Operation, Outcome, Rank, ReduceError,
-    ReduceOptions, Reduction, object,
+    Accumulator, Barrier, Buffer, ExactSum, Group, Operation, Outcome, Rank, ReduceError, ReduceOptions,
+    Reduction, object,
 };
 
 use crate::{
@@ -54,6 +54,11 @@ impl Kind {
         matches!(self, Self::Allreduce | Self::Reduce | Self::ReduceScatter)
     }
 
+    /// Says if contributions can be lent, and need no copy.
+    pub(crate) fn lends(self) -> bool {
+        !matches!(self, Self::Broadcast | Self::ReduceScatter)
+    }
+
     /// The shape of a result.
     fn shape(self, shape: &[usize], ranks: usize) -> Vec<usize> {
         match (self, shape) {
@@ -79,25 +84,17 @@ impl Call<'_> {
         operation: Option<Operation<Vec<T>>>,
     ) -> Result<Underway, ReduceError> {
         let element = buffer.element();
-        let shape = self.kind.shape(buffer.shape(), self.group.ranks().len());
         let length = buffer.bytes() / size_of::<T>();
         let is_contributor = self.kind != Kind::Broadcast || self.root == self.shared.rank;
-        let lends =
-            !matches!(self.kind, Kind::Broadcast | Kind::ReduceScatter) && buffer.bytes() >= LENT_BYTES_MIN;
-        if lends {
+        if self.kind.lends() && buffer.bytes() >= LENT_BYTES_MIN {
             let mut lent = match self.shared.spare.take::<T>(length) {
                 Some(lent) => lent,
                 None => self.shared.buffer::<T>(length)?,
             };
             buffer.copy_to(&mut lent);
-            let (group, root, options) = (self.group, self.root, self.options);
-            let reduction = match (self.kind, operation) {
-                (Kind::Allreduce, Some(operation)) => group.allreduce_buffer(lent, operation, options),
-                (Kind::Reduce, Some(operation)) => group.reduce_buffer(lent, operation, root, options),
-                (Kind::Gather, _) => group.gather_buffer(lent, root, options),
-                _ => group.allgather_buffer(lent, options),
-            };
-            return Ok(self.end_of_lent(reduction, element, shape));
+            let shared = Arc::clone(self.shared);
+            let give_back = move |buffer| shared.spare.put(buffer);
+            return Ok(self.begin_lent(lent, operation, element, buffer.shape(), give_back));
         }
         let mut vector: Vec<T> = bytemuck::allocation::zeroed_vec(length);
         if is_contributor {
@@ -112,13 +109,43 @@ impl Call<'_> {
             (Kind::Gather, _) => group.gather(vector, root, options),
             _ => group.allgather(vector, options),
         };
-        Ok(end(reduction?, element, shape))
+        Ok(end(reduction?, element, self.shape(buffer.shape())))
+    }
+
+    /// Begins it with memory that is lent, and given back when the call has ended. The operation is `None` if nothing
+    /// is folded.
+    pub(crate) fn begin_lent<T: Element>(
+        &self,
+        lent: Buffer<T>,
+        operation: Option<Operation<Vec<T>>>,
+        element: ElementType,
+        shape: &[usize],
+        give_back: impl FnOnce(Buffer<T>) + Send + 'static,
+    ) -> Underway {
+        let (group, root, options) = (self.group, self.root, self.options);
+        let reduction = match (self.kind, operation) {
+            (Kind::Allreduce, Some(operation)) => group.allreduce_buffer(lent, operation, options),
+            (Kind::Reduce, Some(operation)) => group.reduce_buffer(lent, operation, root, options),
+            (Kind::Gather, _) => group.gather_buffer(lent, root, options),
+            _ => group.allgather_buffer(lent, options),
+        };
+        let shape = self.shape(shape);
+        Underway::new(reduction.waiter(), async move {
+            let (outcome, buffer) = reduction.await;
+            give_back(buffer);
+            outcome.map(|outcome| ended(outcome, element, &shape))
+        })
+    }
+
+    /// The shape of the result of contributions of a shape.
+    fn shape(&self, shape: &[usize]) -> Vec<usize> {
+        self.kind.shape(shape, self.group.ranks().len())
     }
 
     /// Begins an exact sum, which is rounded once, where it is wanted.
     pub(crate) fn begin_exact<T: Float>(&self, buffer: &ObjectBuffer) -> Result<Underway, ReduceError> {
         let element = buffer.element();
-        let shape = self.kind.shape(buffer.shape(), self.group.ranks().len());
+        let shape = self.shape(buffer.shape());
         let mut terms: Vec<T> = bytemuck::allocation::zeroed_vec(buffer.bytes() / size_of::<T>());
         buffer.copy_to(&mut terms);
         let terms = terms.into_iter().map(Into::into).collect();
@@ -159,20 +186,6 @@ impl Call<'_> {
             _ => self.group.reduce(vector, operation, self.root, self.options),
         };
         Ok(end(reduction?, element, shape))
-    }
-
-    fn end_of_lent<T: Element>(
-        &self,
-        reduction: BufferReduction<T>,
-        element: ElementType,
-        shape: Vec<usize>,
-    ) -> Underway {
-        let shared = Arc::clone(self.shared);
-        Underway::new(reduction.waiter(), async move {
-            let (outcome, buffer) = reduction.await;
-            shared.spare.put(buffer);
-            outcome.map(|outcome| ended(outcome, element, &shape))
-        })
     }
 }
 

@@ -11,6 +11,7 @@ use pyo3::{
 use ropewalk_reduce::{Rank, ReduceError};
 
 use crate::{
+    buffer::Buffer,
     call::{Call, Kind, end_of_bytes},
     element::{ElementType, with_type},
     errors,
@@ -18,7 +19,7 @@ use crate::{
     memory::{ObjectBuffer, bytes_of},
     operator::{Element, Operator},
     options::options_of,
-    pending::Pending,
+    pending::{Pending, Underway},
 };
 
 /// A group of ranks. `ropewalk.Group` is around it.
@@ -91,7 +92,6 @@ impl Group {
     ) -> PyResult<Pending> {
         let kind = Kind::from_name(kind);
         let kind = kind.ok_or_else(|| PyValueError::new_err("there is no such collective"))?;
-        let buffer = ObjectBuffer::new(&data.0, data.1)?;
         let options = options_of(options)?;
         let call = Call {
             group: &self.group,
@@ -100,28 +100,18 @@ impl Group {
             root: Rank(root),
             options: &options,
         };
-        let function = operation.filter(|operation| operation.is_callable() && kind.folds());
-        let begun = if let Some(function) = function {
-            if kind == Kind::ReduceScatter {
-                return Err(PyTypeError::new_err(
-                    "reduce_scatter cuts vectors, which a function combines as a whole; use a named operation",
-                ));
+        let begun = match operation.filter(|_| kind.folds()) {
+            Some(function) if function.is_callable() => {
+                begin_with_function(py, &call, &ObjectBuffer::new(&data.0, data.1)?, function)?
             }
-            let function = function.clone().unbind();
-            py.detach(|| call.begin_with_function(&buffer, function))
-        } else {
-            let operator = operation.filter(|_| kind.folds()).map(operator_of).transpose()?;
-            match (operator, buffer.element()) {
-                (Some(Operator::ExactSum), ElementType::F32) => {
-                    py.detach(|| call.begin_exact::<f32>(&buffer))
+            operation => {
+                let operator = operation.map(operator_of).transpose()?;
+                match data.0.cast::<Buffer>() {
+                    Ok(buffer) if kind.lends() && operator != Some(Operator::ExactSum) => {
+                        Ok(begin_lent(py, &call, buffer.get(), operator)?)
+                    }
+                    _ => begin_copied(py, &call, &ObjectBuffer::new(&data.0, data.1)?, operator)?,
                 }
-                (Some(Operator::ExactSum), ElementType::F64) => {
-                    py.detach(|| call.begin_exact::<f64>(&buffer))
-                }
-                (operator, element) => with_type!(element, T => {
-                    let folding = operator.map(|operator| folding::<T>(operator, &buffer)).transpose()?;
-                    py.detach(|| call.begin::<T>(&buffer, folding))
-                }),
             }
         };
         begun
@@ -154,6 +144,54 @@ impl Group {
     }
 }
 
+fn begin_with_function(
+    py: Python<'_>,
+    call: &Call<'_>,
+    buffer: &ObjectBuffer,
+    function: &Bound<'_, PyAny>,
+) -> PyResult<Result<Underway, ReduceError>> {
+    if call.kind == Kind::ReduceScatter {
+        return Err(PyTypeError::new_err(
+            "reduce_scatter cuts vectors, which a function combines as a whole; use a named operation",
+        ));
+    }
+    let function = function.clone().unbind();
+    Ok(py.detach(|| call.begin_with_function(buffer, function)))
+}
+
+/// Begins a call with a copy of a contribution.
+fn begin_copied(
+    py: Python<'_>,
+    call: &Call<'_>,
+    buffer: &ObjectBuffer,
+    operator: Option<Operator>,
+) -> PyResult<Result<Underway, ReduceError>> {
+    Ok(match (operator, buffer.element()) {
+        (Some(Operator::ExactSum), ElementType::F32) => py.detach(|| call.begin_exact::<f32>(buffer)),
+        (Some(Operator::ExactSum), ElementType::F64) => py.detach(|| call.begin_exact::<f64>(buffer)),
+        (operator, element) => with_type!(element, T => {
+            let folding = operator.map(|operator| folding::<T>(operator, element)).transpose()?;
+            py.detach(|| call.begin::<T>(buffer, folding))
+        }),
+    })
+}
+
+/// Begins a call with a buffer, which comes back when the call has ended.
+fn begin_lent(
+    py: Python<'_>,
+    call: &Call<'_>,
+    buffer: &Buffer,
+    operator: Option<Operator>,
+) -> PyResult<Underway> {
+    let (element, shape) = (buffer.element(), buffer.dimensions());
+    with_type!(element, T => {
+        let folding = operator.map(|operator| folding::<T>(operator, element)).transpose()?;
+        let (memory, loan) = buffer.lend::<T>()?;
+        let give_back = move |memory| loan.give_back(memory);
+        Ok(py.detach(|| call.begin_lent(memory, folding, element, &shape, give_back)))
+    })
+}
+
 fn operator_of(name: &Bound<'_, PyAny>) -> PyResult<Operator> {
     let unknown = |_: PyErr| PyTypeError::new_err("an operation is a name, or a function of two arrays");
     let text: String = name.extract().map_err(unknown)?;
@@ -165,12 +203,12 @@ fn operator_of(name: &Bound<'_, PyAny>) -> PyResult<Operator> {
 
 fn folding<T: Element>(
     operator: Operator,
-    buffer: &ObjectBuffer,
+    element: ElementType,
 ) -> PyResult<ropewalk_reduce::Operation<Vec<T>>> {
     T::operation(operator).ok_or_else(|| {
-        let element = buffer.element().name();
+        let is_exact = matches!(element, ElementType::F32 | ElementType::F64);
+        let element = element.name();
         let name = Operator::names(|other| other == operator);
-        let is_exact = matches!(buffer.element(), ElementType::F32 | ElementType::F64);
         let names = Operator::names(|other| match other {
             Operator::ExactSum => is_exact,
             other => T::operation(other).is_some(),

@@ -1,15 +1,28 @@
 //! This process's membership in its job.
 
-use std::sync::{
-    Arc, PoisonError, RwLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytemuck::Pod;
-use pyo3::{PyResult, Python, exceptions::PyRuntimeError, pyclass, pymethods};
+use pyo3::{
+    Bound, Py, PyAny, PyResult, Python,
+    exceptions::{PyRuntimeError, PyValueError},
+    pyclass, pymethods,
+};
 use ropewalk_reduce::{Buffer, Rank, ReduceError};
 
-use crate::{errors, group::Group, spare::SpareBuffers};
+use crate::{
+    element::with_type,
+    errors,
+    group::Group,
+    memory::{Layout, ObjectBuffer},
+    spare::SpareBuffers,
+};
 
 /// A membership in a job. `ropewalk.Job` is around it.
 #[pyclass(frozen, module = "ropewalk._native")]
@@ -83,6 +96,27 @@ impl Job {
         let world = self.read(py, ropewalk_reduce::Job::world);
         let world = world.ok_or_else(|| errors::of_call(py, &ReduceError::JobEnded))?;
         Ok(Group::new(world, Arc::clone(&self.shared)))
+    }
+
+    /// Memory of zero elements that calls are lent. `like` has no elements, but their format; beside it stands if its
+    /// 16-bit integers are the bits of `bf16`.
+    fn buffer(
+        &self,
+        py: Python<'_>,
+        shape: Vec<usize>,
+        like: (Bound<'_, PyAny>, bool),
+        dtype: Py<PyAny>,
+    ) -> PyResult<crate::buffer::Buffer> {
+        let like = ObjectBuffer::new(&like.0, like.1)?;
+        let layout = Layout::new(like.element(), Cow::Owned(like.format().to_owned()), &shape);
+        let layout = layout.ok_or_else(|| {
+            PyValueError::new_err("a buffer of this shape is longer than the address space")
+        })?;
+        with_type!(like.element(), T => {
+            let memory = py.detach(|| self.shared.buffer::<T>(shape.iter().product()));
+            let memory = memory.map_err(|error| errors::of_call(py, &error))?;
+            Ok(crate::buffer::Buffer::new(memory, layout, dtype))
+        })
     }
 
     /// Takes in the ranks that have come back, and returns them.

@@ -1,9 +1,10 @@
 //! The extension module `ropewalk._native`: jobs and their collective calls for Python.
 //!
 //! The package for Python, in `bindings/python`, has the interface that users see; this module has the calls below it.
-//! It copies contributions out of any object with the buffer protocol, lets Python run while it waits, and gives
-//! results as memory with the same protocol.
+//! It copies contributions out of any object with the buffer protocol, or lends a [`buffer::Buffer`], which needs no
+//! copy. It lets Python run while it waits, and gives results as memory with the same protocol.
 
+mod buffer;
 mod call;
 mod element;
 mod errors;
@@ -22,5 +23,5 @@ use pyo3::pymodule;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{group::Group, job::Job, memory::Memory, pending::Pending};
+    use super::{buffer::Buffer, group::Group, job::Job, memory::Memory, pending::Pending};
 }

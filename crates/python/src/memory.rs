@@ -2,7 +2,8 @@
 
 use std::{
     any::Any,
-    ffi::{c_int, c_void},
+    borrow::Cow,
+    ffi::{CStr, c_int, c_void},
     ptr,
 };
 
@@ -71,6 +72,11 @@ impl ObjectBuffer {
         self.buffer.shape()
     }
 
+    /// The format by which the object describes its elements.
+    pub(crate) fn format(&self) -> &CStr {
+        self.buffer.format()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.buffer.len_bytes()
     }
@@ -95,7 +101,7 @@ impl ObjectBuffer {
     /// Copies elements into it.
     fn copy_from(&self, memory: &Memory) {
         assert_eq!(
-            memory.bytes,
+            memory.layout.bytes(),
             self.bytes(),
             "the result has the length of the buffer"
         );
@@ -112,17 +118,99 @@ impl ObjectBuffer {
     }
 }
 
+/// The elements of some memory, as views describe them.
+pub(crate) struct Layout {
+    element: ElementType,
+    format: Cow<'static, CStr>,
+    item_bytes: isize,
+    shape: Box<[isize]>,
+    strides: Box<[isize]>,
+}
+
+impl Layout {
+    /// Elements in C order. `None` if their strides are longer than the address space.
+    pub(crate) fn new(element: ElementType, format: Cow<'static, CStr>, shape: &[usize]) -> Option<Self> {
+        let item_bytes = crate::element::with_type!(element, E => size_of::<E>()) as isize;
+        let mut strides = vec![0; shape.len()];
+        let mut stride = item_bytes;
+        for (place, &length) in shape.iter().enumerate().rev() {
+            strides[place] = stride;
+            stride = stride.checked_mul(isize::try_from(length).ok()?.max(1))?;
+        }
+        Some(Self {
+            element,
+            format,
+            item_bytes,
+            shape: shape.iter().map(|&length| length as isize).collect(),
+            strides: strides.into(),
+        })
+    }
+
+    pub(crate) fn element(&self) -> ElementType {
+        self.element
+    }
+
+    pub(crate) fn shape(&self) -> Vec<usize> {
+        self.shape.iter().map(|&length| length as usize).collect()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        (self.shape.iter().product::<isize>() * self.item_bytes) as usize
+    }
+
+    /// Fills a view (PEP 3118) of writable memory that begins at `pointer`.
+    ///
+    /// # Safety
+    /// Python asks for the view. The memory has the bytes of this layout, and both stay as long as `owner` lives.
+    pub(crate) unsafe fn fill(
+        &self,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+        pointer: *mut c_void,
+        owner: Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("there is no view to fill"));
+        }
+        let wishes = |flag: c_int| flags & flag == flag;
+        let (shape, strides) = (self.shape.as_ptr().cast_mut(), self.strides.as_ptr().cast_mut());
+        // SAFETY: the view is Python's to be filled. It points to what lives as long as the owner, to which it has a
+        // reference; nobody writes through the pointers to format, shape and strides.
+        unsafe {
+            (*view).buf = pointer;
+            (*view).len = self.bytes() as isize;
+            (*view).readonly = 0;
+            (*view).itemsize = self.item_bytes;
+            (*view).format = match wishes(ffi::PyBUF_FORMAT) {
+                true => self.format.as_ptr().cast_mut(),
+                false => ptr::null_mut(),
+            };
+            (*view).ndim = self.shape.len() as c_int;
+            (*view).shape = if wishes(ffi::PyBUF_ND) {
+                shape
+            } else {
+                ptr::null_mut()
+            };
+            (*view).strides = if wishes(ffi::PyBUF_STRIDES) {
+                strides
+            } else {
+                ptr::null_mut()
+            };
+            (*view).suboffsets = ptr::null_mut();
+            (*view).internal = ptr::null_mut();
+            (*view).obj = owner.into_ptr();
+        }
+        Ok(())
+    }
+}
+
 /// The memory of a result, which Python reads and writes through the buffer protocol.
 #[pyclass(frozen, module = "ropewalk._native")]
 pub(crate) struct Memory {
     /// The vector that `pointer` points into, which nothing else looks at any more.
     _owner: Box<dyn Any + Send + Sync>,
     pointer: *mut c_void,
-    bytes: usize,
-    element: ElementType,
-    item_bytes: isize,
-    shape: Box<[isize]>,
-    strides: Box<[isize]>,
+    layout: Layout,
 }
 
 // SAFETY: the pointer is to memory that `_owner` owns, and only Python's threads use it.
@@ -137,27 +225,17 @@ impl Memory {
         element: ElementType,
         shape: &[usize],
     ) -> Self {
-        let bytes = size_of_val(vector.as_slice());
-        let item_bytes = crate::element::with_type!(element, E => size_of::<E>());
+        let layout = Layout::new(element, Cow::Borrowed(element.format()), shape)
+            .expect("the shape is that of memory, with more ranks at most than there can be");
         assert_eq!(
-            shape.iter().product::<usize>() * item_bytes,
-            bytes,
+            layout.bytes(),
+            size_of_val(vector.as_slice()),
             "a result has the elements of its shape"
         );
-        let mut strides = vec![0; shape.len()];
-        let mut stride = item_bytes as isize;
-        for (place, &length) in shape.iter().enumerate().rev() {
-            strides[place] = stride;
-            stride *= length as isize;
-        }
         Self {
             pointer: vector.as_mut_ptr().cast(),
             _owner: Box::new(vector),
-            bytes,
-            element,
-            item_bytes: item_bytes as isize,
-            shape: shape.iter().map(|&length| length as isize).collect(),
-            strides: strides.into(),
+            layout,
         }
     }
 }
@@ -167,11 +245,11 @@ impl Memory {
     /// Copies the elements into another buffer of the same type and length.
     fn copy_into(&self, object: &Bound<'_, PyAny>, is_bf16: bool) -> PyResult<()> {
         let buffer = ObjectBuffer::writable(object, is_bf16)?;
-        if (buffer.element(), buffer.bytes()) != (self.element, self.bytes) {
+        let (element, bytes) = (self.layout.element(), self.layout.bytes());
+        if (buffer.element(), buffer.bytes()) != (element, bytes) {
             return Err(PyValueError::new_err(format!(
-                "the result has {} bytes of {}, and the buffer for it {} of {}",
-                self.bytes,
-                self.element.name(),
+                "the result has {bytes} bytes of {}, and the buffer for it {} of {}",
+                element.name(),
                 buffer.bytes(),
                 buffer.element().name()
             )));
@@ -185,42 +263,10 @@ impl Memory {
     /// # Safety
     /// Python calls it, with a view to be filled.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        if view.is_null() {
-            return Err(PyBufferError::new_err("there is no view to fill"));
-        }
         let memory = slf.get();
-        let wishes = |flag: c_int| flags & flag == flag;
-        let (shape, strides) = (
-            memory.shape.as_ptr().cast_mut(),
-            memory.strides.as_ptr().cast_mut(),
-        );
-        // SAFETY: the view is Python's to be filled. What it points to lives as long as this object, which it owns a
-        // reference to; nobody writes through the pointers to format, shape and strides.
-        unsafe {
-            (*view).buf = memory.pointer;
-            (*view).len = memory.bytes as isize;
-            (*view).readonly = 0;
-            (*view).itemsize = memory.item_bytes;
-            (*view).format = match wishes(ffi::PyBUF_FORMAT) {
-                true => memory.element.format().as_ptr().cast_mut(),
-                false => ptr::null_mut(),
-            };
-            (*view).ndim = memory.shape.len() as c_int;
-            (*view).shape = if wishes(ffi::PyBUF_ND) {
-                shape
-            } else {
-                ptr::null_mut()
-            };
-            (*view).strides = if wishes(ffi::PyBUF_STRIDES) {
-                strides
-            } else {
-                ptr::null_mut()
-            };
-            (*view).suboffsets = ptr::null_mut();
-            (*view).internal = ptr::null_mut();
-            (*view).obj = slf.into_any().into_ptr();
-        }
-        Ok(())
+        let (layout, pointer) = (&memory.layout, memory.pointer);
+        // SAFETY: Python gives the view; the vector has the bytes of the layout, and both belong to this object.
+        unsafe { layout.fill(view, flags, pointer, slf.clone().into_any()) }
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Pending {
 }
 
 enum State {
-    Ended(Result<Ended, ReduceError>),
+    Ended(Box<Result<Ended, ReduceError>>),
     Running(EndedFuture),
     Taken,
 }
@@ -93,7 +93,7 @@ impl Pending {
             let waker = Waker::from(Arc::clone(&self.signal));
             match future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(ended) => {
-                    *state = State::Ended(ended);
+                    *state = State::Ended(Box::new(ended));
                     // An event loop may wait too.
                     Arc::clone(&self.signal).wake();
                 }
@@ -119,6 +119,11 @@ impl Pending {
     /// Says if the call has ended.
     fn done(&self, py: Python<'_>) -> bool {
         py.detach(|| self.poll())
+    }
+
+    /// Says if this rank's contribution is protected.
+    fn is_protected(&self) -> bool {
+        self.waiter.is_protected()
     }
 
     /// Waits for the end, so many seconds at most; says if it has come. Signals are handled meanwhile.
@@ -172,7 +177,7 @@ impl Pending {
             memory,
             receipt,
             exposure,
-        } = ended.map_err(|error| errors::of_call(py, &error))?;
+        } = (*ended).map_err(|error| errors::of_call(py, &error))?;
         let load = receipt.scheduler;
         let numbers = |ranks: Vec<ropewalk_reduce::Rank>| ranks.into_iter().map(|rank| rank.0).collect();
         let receipt = (

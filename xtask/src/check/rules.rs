@@ -248,6 +248,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "reads values that libpmix lends, and makes values for it",
     ),
     (
+        "crates/python/src/buffer.rs",
+        "shows Python memory that calls are lent, while no call has it",
+    ),
+    (
         "crates/python/src/memory.rs",
         "copies from and to buffers of Python, and shows it results as such",
     ),

@@ -65,6 +65,11 @@ impl Waiter {
         }
     }
 
+    /// As [`Reduction::is_protected`].
+    pub fn is_protected(&self) -> bool {
+        matches!(self.slot.lock().exposure, Exposure::Over(_))
+    }
+
     /// Waits until the end is here, or the time has come.
     fn wait_until(&self, until: Option<Instant>) {
         let until = until.unwrap_or_else(|| Instant::now() + Self::LONG);
@@ -125,7 +130,7 @@ impl<V> Reduction<V> {
     /// Says if this rank's contribution is protected as [`Protection`] says. Before that, the loss that it is to
     /// survive ends the reduction with an error.
     pub fn is_protected(&self) -> bool {
-        matches!(self.waiter.slot.lock().exposure, Exposure::Over(_))
+        self.waiter.is_protected()
     }
 
     /// Waits until this rank's contribution is protected, and returns true; or until it is known that it will not be,
