@@ -48,11 +48,13 @@ pub(crate) fn test() -> anyhow::Result<()> {
     let settings = text(&bindings.join("pyproject.toml"));
     let users = there(&[
         "examples/hello.py",
+        "examples/migrate.py",
         "examples/monte_carlo.py",
         "examples/plate.py",
         "examples/plate_ranks.py",
         "examples/rod_ranks.py",
         "examples/train.py",
+        "examples/train_torch.py",
         "tests/package.py",
         "tests/buffers.py",
     ]);

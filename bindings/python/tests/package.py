@@ -4,6 +4,7 @@ import array
 import contextlib
 import ctypes
 import glob
+import importlib.util
 import itertools
 import os
 import random
@@ -118,6 +119,39 @@ class Package(unittest.TestCase):
             self.assertTrue(verdict.output.endswith(f"; {left} of 4 ranks at the end\n"), verdict)
             before, after = verdict.output.removeprefix("loss ").split(";")[0].split(" -> ")
             self.assertLess(float(after), float(before) / 4)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+    def test_torch(self) -> None:
+        """A network of PyTorch learns, and goes on without a rank that was killed; gloo finds its ranks."""
+        verdict = run(EXAMPLES / "train_torch.py", "2").check()
+        assert verdict.output is not None
+        self.assertTrue(verdict.output.endswith("; 3 of 4 ranks at the end\n"), verdict)
+        before, after = verdict.output.removeprefix("loss ").split(";")[0].split(" -> ")
+        self.assertLess(float(after), float(before) / 10)
+        script = """if True:
+            import torch, torch.distributed as dist
+            dist.init_process_group("gloo")
+            total = torch.full((3,), dist.get_rank() + 1.0)
+            dist.all_reduce(total)
+            dist.destroy_process_group()
+            print("sum", total.tolist())
+        """
+        output = ropewalk.run([sys.executable, "-c", script], n=4, capture_output=True).check().output
+        self.assertEqual((output or "").count("sum [10.0, 10.0, 10.0]"), 4, output)
+
+    def test_migration(self) -> None:
+        """The image of 4 ranks of which one is killed after its call is that of one process."""
+        with tempfile.TemporaryDirectory() as folder:
+            alone, shared = (os.path.join(folder, name) for name in ("alone.npy", "shared.npy"))
+            words = [sys.executable, str(EXAMPLES / "migrate.py"), "--out", alone]
+            expected = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+            places = "750 m along the line, 450 m deep\n1500 m along the line, 900 m deep\n2250 m along the line, 600 m deep\n"
+            self.assertEqual(expected, f"1 of 1 images; brightest at\n{places}")
+            verdict = run(EXAMPLES / "migrate.py", "--victim", "3", "--out", shared).check()
+            self.assertEqual(verdict.ranks[3], "killed by signal 9")
+            self.assertEqual(verdict.output, f"4 of 4 images; brightest at\n{places}")
+            # Another order of sums has other roundings.
+            self.assertTrue(numpy.allclose(numpy.load(alone), numpy.load(shared), rtol=0, atol=1e-9))
 
     def test_monte_carlo(self) -> None:
         """The darts of the killed rank count as long as it lived."""
