@@ -1,23 +1,24 @@
 //! Times a collective on floats, as `mpi_collective.c` beside it does for MPI.
 //!
-//! `reduce-vs-mpi [--rounds N] [--late-ms MS] [--compute-ms MS] [--at-once K] [--scheduler 1] [reduce|allreduce]
-//! any|ordered SIZE...` calls it for each size in bytes and prints a line `SIZE NANOSECONDS` for each of N rounds. The
+//! `reduce-vs-mpi [--rounds N] [--late-ms MS] [--compute-ms MS] [--at-once K] [--scheduler 1] [--kill 1]
+//! [reduce|allreduce] any|ordered SIZE...` calls it for each size in bytes and prints a line `SIZE NANOSECONDS` for each of N rounds. The
 //! time is that of the rank that gets its result last, from its own call just after a barrier, after two rounds that
 //! are not counted. The result is verified on every rank that gets one.
 //!
 //! With `--late-ms` rank 4 calls so much later than the others, and the time begins when it calls. With `--at-once` a
 //! round is of K calls of which none waits for another, and the time is that of all. With `--compute-ms` each rank
 //! computes for so long between its calls and the wait for their results. With `--scheduler 1` a line goes on with the
-//! scheduler's messages in the round of this number: received, their bytes, sent, their bytes. Run it under `ropewalk
-//! run`; `cargo xtask rig bench` does.
+//! scheduler's messages in the round of this number: received, their bytes, sent, their bytes. With `--kill 1` rank 4
+//! kills itself in the middle of the last round: after half the time of the round before. Run it under `ropewalk run`;
+//! `cargo xtask rig bench` does.
 
 use std::{
-    thread::sleep,
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use ropewalk_reduce::{Buffer, Group, Job, Max, Order, Rank, ReduceOptions, SchedulerLoad, Sum};
+use ropewalk_reduce::{Buffer, Group, Job, Max, OnLoss, Order, Rank, ReduceOptions, SchedulerLoad, Sum};
 
 fn main() -> anyhow::Result<()> {
     let Words {
@@ -26,6 +27,7 @@ fn main() -> anyhow::Result<()> {
         compute,
         at_once,
         shows_scheduler,
+        is_killed,
         collective,
         options,
         sizes,
@@ -44,14 +46,19 @@ fn main() -> anyhow::Result<()> {
             .map(|_| contribution())
             .collect::<Result<Vec<_>, _>>()?;
         let (mut elapsed, mut loads, mut results) = (Vec::new(), Vec::new(), Vec::new());
+        let mut before = Duration::ZERO;
         for round in 0..WARM_UPS + rounds {
             world.barrier(&ReduceOptions::default())?.get()?;
             let start = Instant::now() + late;
             if job.rank() == LATE_RANK {
                 sleep(late);
+                if is_killed && round + 1 == WARM_UPS + rounds {
+                    die_after(before / 2);
+                }
             }
             let load;
             (results, mine, load) = collective.call(&world, mine, &options, compute)?;
+            before = start.elapsed();
             if round >= WARM_UPS {
                 let gets_result = results.iter().any(Option::is_some);
                 let own = if gets_result {
@@ -66,7 +73,11 @@ fn main() -> anyhow::Result<()> {
         for result in results.iter().flatten() {
             verify(result, collective.factor(job.size()))?;
         }
-        let longest = world.reduce(elapsed, Max, ROOT, &ReduceOptions::default())?;
+        let without_lost = ReduceOptions {
+            on_loss: OnLoss::Exclude,
+            ..ReduceOptions::default()
+        };
+        let longest = world.reduce(elapsed, Max, ROOT, &without_lost)?;
         for (nanoseconds, load) in longest.get()?.value.into_iter().flatten().zip(loads) {
             let load = match shows_scheduler {
                 true => format!(
@@ -89,6 +100,7 @@ struct Words {
     compute: Duration,
     at_once: u64,
     shows_scheduler: bool,
+    is_killed: bool,
     collective: Collective,
     options: ReduceOptions,
     sizes: Vec<usize>,
@@ -102,6 +114,7 @@ impl Words {
             compute: Duration::ZERO,
             at_once: 1,
             shows_scheduler: false,
+            is_killed: false,
             collective: Collective::Reduce,
             options: ReduceOptions::default(),
             sizes: Vec::new(),
@@ -119,6 +132,7 @@ impl Words {
                 "--late-ms" => words.late = Duration::from_millis(number()?),
                 "--compute-ms" => words.compute = Duration::from_millis(number()?),
                 "--scheduler" => words.shows_scheduler = number()? > 0,
+                "--kill" => words.is_killed = number()? > 0,
                 "--at-once" => words.at_once = number()?,
                 "allreduce" => words.collective = Collective::Allreduce,
                 "reduce" => words.collective = Collective::Reduce,
@@ -131,6 +145,14 @@ impl Words {
         }
         Ok(words)
     }
+}
+
+/// Kills this process, as `kill -9` does.
+fn die_after(time: Duration) {
+    thread::spawn(move || {
+        sleep(time);
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+    });
 }
 
 /// The results of a round, its buffers, and the messages of the scheduler in its first call.

@@ -83,6 +83,13 @@ class Reduction:
         """
         return self._pending.is_protected()
 
+    def cancel(self) -> None:
+        """Ends the call for all its ranks with :exc:`ropewalk.errors.CancelledError`, unless its end is decided already.
+
+        It does not wait; :meth:`result` tells how the call ended.
+        """
+        self._pending.cancel()
+
     def result(self, timeout: float | None = None) -> Outcome:
         """Waits for the end and returns the outcome; other threads run meanwhile.
 

@@ -12,6 +12,7 @@ import builtins
 from typing import Any, Sequence
 
 __all__ = [
+    "CancelledError",
     "Error",
     "FencedError",
     "JobEndedError",
@@ -86,6 +87,10 @@ class OperationError(ReduceError):
 
 class TimeoutError(ReduceError, builtins.TimeoutError):
     """The option ``timeout`` of a rank is over; the contributions of ``ranks`` had not come."""
+
+
+class CancelledError(ReduceError):
+    """Rank ``rank`` cancelled the call; the contributions of ``ranks`` had not come."""
 
 
 class JobEndedError(ReduceError):

@@ -405,6 +405,18 @@ def failures(job):
         assert error.ranks == (1,), error
     else:
         raise AssertionError("rank 1 came in time")
+    if job.rank == 1:
+        time.sleep(1)
+    reduction = job.iallreduce(np.ones(2))
+    if job.rank == 2:
+        time.sleep(0.3)
+        reduction.cancel()
+    try:
+        reduction.result(60)
+    except errors.CancelledError as error:
+        assert error.rank == 2 and error.ranks == (1,), error
+    else:
+        raise AssertionError("rank 2 cancelled in time")
 
 
 with ropewalk.Job() as job:

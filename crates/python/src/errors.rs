@@ -90,6 +90,11 @@ fn facts(error: &ReductionError) -> Facts {
             ranks: missing.clone(),
             ..class("TimeoutError")
         },
+        ReductionError::Cancelled { rank, missing } => Facts {
+            rank: Some(*rank),
+            ranks: missing.clone(),
+            ..class("CancelledError")
+        },
         ReductionError::Unreachable { one, other } => Facts {
             rank: Some(*one),
             ranks: vec![*one, *other],

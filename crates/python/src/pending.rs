@@ -126,6 +126,11 @@ impl Pending {
         self.waiter.is_protected()
     }
 
+    /// Ends the call for all ranks, unless its end is decided already.
+    fn cancel(&self, py: Python<'_>) {
+        py.detach(|| self.waiter.cancel());
+    }
+
     /// Waits for the end, so many seconds at most; says if it has come. Signals are handled meanwhile.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {

@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use ropewalk_launch::{Ending, JobEvent, JobOutcome, JobSpec, Launcher, Segment, hosts::parse_hosts};
+use ropewalk_launch::{
+    Ending, JobEvent, JobOutcome, JobSpec, Launcher, OnFailure, Segment, hosts::parse_hosts,
+};
 use ropewalk_rig::{Network, goodput, within};
 use serde_json::json;
 
@@ -94,6 +96,11 @@ pub(super) fn bench(options: &Options) -> anyhow::Result<()> {
         .iter()
         .map(|interference| interference.hosts_min());
     let needed = most.max().unwrap_or_default();
+    let is_killed = options.interference.contains(&Interference::Kill);
+    ensure!(
+        !is_killed || (options.bytes.len(), options.calls, options.at_once) == (1, 1, 1),
+        "a rank is killed once in a job: give one size, and one call"
+    );
     ensure!(
         hosts >= needed,
         "this interference is with the links of {needed} hosts, not of {hosts}"
@@ -136,7 +143,11 @@ impl Contest<'_> {
         let (network, options) = (&self.network, self.options);
         let words = options.words(interference);
         let expected = options.bytes.len() * options.calls as usize;
-        times.note(0, &ours(network, options, &words, &self.built)?, expected)?;
+        times.note(
+            0,
+            &ours(network, options, interference, &words, &self.built)?,
+            expected,
+        )?;
         if let Some(python) = &options.gloo {
             let said = gloo(network, options, &words, &self.built, python).context("Gloo failed")?;
             times.note(GLOO, &said, expected)?;
@@ -279,20 +290,29 @@ impl Times {
 }
 
 /// Runs our program on all hosts, and returns what its ranks print.
-fn ours(network: &Network, options: &Options, words: &[String], built: &Path) -> anyhow::Result<String> {
-    let words = words.iter().chain([&options.collective, &options.order]);
+fn ours(
+    network: &Network,
+    options: &Options,
+    interference: Interference,
+    words: &[String],
+    built: &Path,
+) -> anyhow::Result<String> {
+    let is_killed = interference == Interference::Kill;
+    let kill = ["--kill".to_owned(), u8::from(is_killed).to_string()];
+    let words = words
+        .iter()
+        .chain(&kill)
+        .chain([&options.collective, &options.order]);
     let words = words.cloned().chain(options.sizes()).map(Into::into);
-    job(
-        network,
-        options.ranks_per_host,
-        JobSpec::new(
-            built.join("ropewalk"),
-            Segment {
-                arguments: words.collect(),
-                ..Segment::new(built.join("reduce-vs-mpi"))
-            },
-        ),
-    )
+    let segment = Segment {
+        arguments: words.collect(),
+        ..Segment::new(built.join("reduce-vs-mpi"))
+    };
+    let mut spec = JobSpec::new(built.join("ropewalk"), segment);
+    if is_killed {
+        spec.reactions = OnFailure::Continue.into();
+    }
+    job(network, options.ranks_per_host, spec)
 }
 
 /// The same with Gloo. Its ranks find each other by the variables that they get from our launcher.
@@ -320,11 +340,12 @@ fn gloo(
     )
 }
 
-/// Runs a job on all hosts, and returns its output.
+/// Runs a job on all hosts, and returns its output. One that goes on after a failure is to lose one rank.
 ///
 /// # Errors
 /// If it fails, or does not end in time.
 pub(crate) fn job(network: &Network, ranks_per_host: u16, mut spec: JobSpec) -> anyhow::Result<String> {
+    let lost = usize::from(spec.reactions.on_failure == OnFailure::Continue);
     let hosts = network.hosts_with_ranks(ranks_per_host);
     spec.first.ranks = u32::from(network.hosts()) * u32::from(ranks_per_host);
     spec.hosts = parse_hosts(&hosts)?;
@@ -339,7 +360,7 @@ pub(crate) fn job(network: &Network, ranks_per_host: u16, mut spec: JobSpec) -> 
             match launcher.next_event(Some(left))? {
                 Some(JobEvent::Output { line, .. }) => said.push_str(&String::from_utf8_lossy(&line)),
                 Some(JobEvent::Finished(JobOutcome { verdict, .. })) => match verdict.ending {
-                    Ending::Completed if verdict.failures.is_empty() => return Ok(said),
+                    Ending::Completed if verdict.failures.len() == lost => return Ok(said),
                     _ => bail!("{verdict}\n{said}"),
                 },
                 Some(_) => {}

@@ -26,6 +26,8 @@ pub(super) enum Interference {
     BulkFlows,
     /// Rank 4 calls 0.6 s after the others; the time begins when it calls.
     LateRank,
+    /// Rank 4 is killed in the middle of the call: ours alone, as that ends the jobs of others.
+    Kill,
     /// The host of rank 4 has a twentieth of one processor.
     SlowProcessor,
     /// The hosts of ranks 3 and 4 have a fifth of one processor each.
@@ -51,7 +53,9 @@ impl Interference {
         let hosts = usize::from(hosts);
         let (mut inwards, mut outwards) = (vec![1.0; hosts], vec![1.0; hosts]);
         let (slow, rate, is_out_slow): (&[usize], _, _) = match self {
-            Self::None | Self::LateRank | Self::SlowProcessor | Self::SlowProcessors => (&[], 1.0, false),
+            Self::None | Self::LateRank | Self::Kill | Self::SlowProcessor | Self::SlowProcessors => {
+                (&[], 1.0, false)
+            }
             Self::SlowIn => (&[4], 0.1, false),
             Self::TwoSlowIn => (&[1, 3], 0.1, false),
             Self::SlowLink => (&[4], 0.1, true),
@@ -127,7 +131,7 @@ impl Interference {
             _groups: Vec::new(),
         };
         match self {
-            Self::None | Self::LateRank => {}
+            Self::None | Self::LateRank | Self::Kill => {}
             Self::SlowLink => slow(4, Direction::Both, 10)?,
             Self::SlowIn => slow(4, Direction::In, 10)?,
             Self::TwoSlowIn => {

@@ -258,7 +258,7 @@ impl ProgressThread {
                         .forward(&mut self.engine, address, (epoch, letters), responder);
                 }
                 Mail::ToMember(messages) => self.hear_member(from, messages),
-                Mail::Copy(asked, responder) => self.copies.keep(*asked, responder),
+                Mail::Copy(asked, responder) => self.copies.keep(from, *asked, responder),
                 Mail::SettledBytes(session, member, responder) => {
                     let seat = self.seat.as_ref();
                     responder.answer(Ok(seat.map_or(0, |seat| seat.settled_bytes(session, member))));

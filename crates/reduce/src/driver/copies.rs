@@ -35,7 +35,7 @@ pub(super) struct Copies {
     epoch: Epoch,
     owned: BTreeMap<(Session, Rank), Owned>,
     kept: BTreeMap<(Session, Rank), Kept>,
-    waiting: VecDeque<(AskedCopy, Responder<()>)>,
+    waiting: VecDeque<Pull>,
     pull: Option<Pull>,
     /// The copies of which the scheduler does not know for certain. Until then their owners have none.
     untold: Vec<(Session, Rank, Responder<()>)>,
@@ -105,15 +105,16 @@ impl Copies {
         self.owned.insert((session, own), owned);
     }
 
-    /// Another rank wants a copy to be kept here.
-    pub(super) fn keep(&mut self, asked: AskedCopy, responder: Responder<()>) {
+    /// Another rank wants a copy to be kept here. One whose owner is lost goes first.
+    pub(super) fn keep(&mut self, from: Rank, asked: AskedCopy, responder: Responder<()>) {
         if asked.owner.index() >= self.hosts.len() || asked.begin > asked.contribution.length {
             return responder.answer(Err(Fault::new(
                 "a copy is of a rank of this job, and begins before its end",
             )));
         }
         match self.waiting.len() < Self::WAITING_MAX {
-            true => self.waiting.push_back((asked, responder)),
+            true if asked.owner != from => self.waiting.push_front(Pull::urgent(asked, responder)),
+            true => self.waiting.push_back(Pull::new(asked, responder)),
             false => responder.answer(Err(Fault::new("too many copies wait to be made here"))),
         }
     }
@@ -187,15 +188,15 @@ impl Copies {
         let mut whole = Vec::new();
         loop {
             if self.pull.is_none() {
-                let Some((asked, responder)) = self.waiting.pop_front() else {
+                let Some(pull) = self.waiting.pop_front() else {
                     return whole;
                 };
                 let kept: u64 = self.kept.values().map(|kept| kept.copy.contribution.length).sum();
-                if kept.saturating_add(asked.contribution.length) > copies_bytes_max() {
-                    responder.answer(Err(Fault::new("no memory for another copy on this host")));
+                if kept.saturating_add(pull.asked().contribution.length) > copies_bytes_max() {
+                    pull.fail(Fault::new("no memory for another copy on this host"));
                     continue;
                 }
-                self.pull = Some(Pull::new(asked, responder));
+                self.pull = Some(pull);
             }
             let Some(pull) = &mut self.pull else { return whole };
             match pull.go_on(engine, self.epoch, seat) {
@@ -274,7 +275,7 @@ impl Copies {
             stays
         });
         self.waiting
-            .retain(|(asked, _)| asked.contribution.session != session);
+            .retain(|pull| pull.asked().contribution.session != session);
         self.pull
             .take_if(|pull| pull.asked().contribution.session == session);
     }

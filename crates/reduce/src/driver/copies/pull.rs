@@ -37,12 +37,14 @@ pub(in super::super) enum WayToSeat<'a> {
 pub(super) struct Pull {
     asked: AskedCopy,
     responder: Responder<()>,
+    /// From the first piece on.
     memory: BytesMut,
     /// The bytes before this are still to come, the last of them by the transfer.
     end: usize,
     transfer: Option<Transfer<Buffer>>,
     /// The time at which the transfer was begun.
     begun: Instant,
+    may_rest: bool,
     /// The next piece is left to later.
     rests_until: Option<Instant>,
     /// Nobody needs the bytes before this.
@@ -60,15 +62,24 @@ impl Pull {
         let length = asked.contribution.length as usize;
         Self {
             responder,
-            memory: BytesMut::zeroed(length),
+            memory: BytesMut::new(),
             end: length,
             transfer: None,
             begun: Instant::now(),
+            may_rest: true,
             rests_until: None,
             settled: usize::try_from(asked.begin).unwrap_or(length).min(length),
             ask_at: if length > Self::PIECE_BYTES { length } else { 0 },
             question: None,
             asked,
+        }
+    }
+
+    /// There is no other copy, and no rest.
+    pub(super) fn urgent(asked: AskedCopy, responder: Responder<()>) -> Self {
+        Self {
+            may_rest: false,
+            ..Self::new(asked, responder)
         }
     }
 
@@ -99,7 +110,8 @@ impl Pull {
                 self.memory[begin..self.end].copy_from_slice(&piece);
                 (self.end, self.transfer) = (begin, None);
                 let now = Instant::now();
-                self.rests_until = (self.settled > 0).then(|| now + now.duration_since(self.begun));
+                self.rests_until =
+                    (self.may_rest && self.settled > 0).then(|| now + now.duration_since(self.begun));
                 continue;
             }
             if self.end <= self.settled {
@@ -109,6 +121,9 @@ impl Pull {
                 return Ok(false);
             }
             (self.begun, self.rests_until) = (Instant::now(), None);
+            if self.memory.is_empty() {
+                self.memory = BytesMut::zeroed(self.end);
+            }
             let length = (self.end - self.settled).min(Self::PIECE_BYTES);
             let into = engine.allocate(length);
             let from = (self.end - length) as u64 - self.asked.begin;
@@ -145,16 +160,19 @@ impl Pull {
 
     fn note_settled(&mut self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(self.end);
-        self.settled = self.settled.max(bytes.min(self.memory.len()));
+        self.settled = self
+            .settled
+            .max(bytes.min(self.asked.contribution.length as usize));
         self.ask_at = self.settled + self.end.saturating_sub(self.settled) / 4 * 3;
     }
 
     /// The copy, and who waits for it.
     pub(super) fn finish(mut self, engine: &mut Engine) -> (KeptCopy, bool, Responder<()>) {
+        let begin = self.end.min(self.memory.len());
         let copy = KeptCopy {
             owner: self.asked.owner,
             contribution: self.asked.contribution,
-            handle: engine.expose(self.memory.split_off(self.end).freeze()),
+            handle: engine.expose(self.memory.split_off(begin).freeze()),
             begin: self.end as u64,
         };
         (copy, self.asked.is_heir, self.responder)
