@@ -1,7 +1,7 @@
 //! Times a collective on floats, as `mpi_collective.c` beside it does for MPI.
 //!
 //! `reduce-vs-mpi [--rounds N] [--late-ms MS] [--compute-ms MS] [--at-once K] [--scheduler 1] [--kill 1]
-//! [reduce|allreduce] any|ordered SIZE...` calls it for each size in bytes and prints a line `SIZE NANOSECONDS` for each of N rounds. The
+//! [reduce|allreduce] any|ordered [none|process|host|host-acknowledged] SIZE...` calls it for each size in bytes and prints a line `SIZE NANOSECONDS` for each of N rounds. The
 //! time is that of the rank that gets its result last, from its own call just after a barrier, after two rounds that
 //! are not counted. The result is verified on every rank that gets one.
 //!
@@ -18,7 +18,9 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk_reduce::{Buffer, Group, Job, Max, OnLoss, Order, Rank, ReduceOptions, SchedulerLoad, Sum};
+use ropewalk_reduce::{
+    Buffer, Group, Job, Max, OnLoss, Order, Protection, Rank, ReduceOptions, SchedulerLoad, Sum,
+};
 
 fn main() -> anyhow::Result<()> {
     let Words {
@@ -138,6 +140,14 @@ impl Words {
                 "reduce" => words.collective = Collective::Reduce,
                 "any" => words.options.order = Order::Any,
                 "ordered" => words.options.order = Order::Ordered,
+                "none" => words.options.protection = Protection::None,
+                "process" => words.options.protection = Protection::Process,
+                "host" | "host-acknowledged" => {
+                    words.options.protection = Protection::Hosts {
+                        copies: 1,
+                        acknowledged: word == "host-acknowledged",
+                    };
+                }
                 _ => words
                     .sizes
                     .push(word.parse().context("a size is a number of bytes")?),

@@ -285,9 +285,9 @@ impl Scheduler {
 
     /// Bytes at the beginning of a member's contribution that nobody needs any more, whatever is lost: a copy that is
     /// made from its end on is whole as soon as it reaches them. They grow from plan to plan and from term to term.
-    pub fn settled_bytes(&self, session: Session, member: Member) -> u64 {
-        let collective = self.sessions.get(&session);
-        collective.map_or(0, |collective| collective.settled_bytes(member))
+    /// Nothing if the session has no plan yet.
+    pub fn settled_bytes(&self, session: Session, member: Member) -> Option<u64> {
+        self.sessions.get(&session)?.settled_bytes(member)
     }
 
     /// What this site holds begins behind bytes that were [settled](Self::settled_bytes) when it was copied.

@@ -88,18 +88,19 @@ fn what_is_merged_is_settled() {
     let mut scheduler = scheduler();
     let settled = |scheduler: &Scheduler| scheduler.settled_bytes(SESSION, Member(1));
     for member in 0..3 {
-        assert_eq!(settled(&scheduler), 0);
+        assert_eq!(settled(&scheduler), None);
         announce(&mut scheduler, &call(), member);
     }
     let chunking = told(&mut scheduler).0.unwrap();
-    assert_eq!(settled(&scheduler), 0);
+    assert_eq!(settled(&scheduler), Some(0));
     let classes = usize::from(chunking.classes);
     merge(&mut scheduler, vec![5; classes]);
-    assert_eq!(settled(&scheduler), 4 * classes as u64 * chunking.chunk_bytes);
+    let four = 4 * classes as u64 * chunking.chunk_bytes;
+    assert_eq!(settled(&scheduler), Some(four));
     let mut merged = vec![9; classes];
     merged[0] = 5;
     merge(&mut scheduler, merged);
-    assert_eq!(settled(&scheduler), 4 * classes as u64 * chunking.chunk_bytes);
+    assert_eq!(settled(&scheduler), Some(four));
 }
 
 /// Nothing is settled while the root may have to begin anew: another one may get the result, members may be left out,
@@ -122,7 +123,7 @@ fn nothing_is_settled_that_may_be_needed_again() {
         scheduler.handle_timeout(PATIENCE);
         let chunking = told(&mut scheduler).0.unwrap();
         merge(&mut scheduler, vec![5; chunking.classes.into()]);
-        assert_eq!(scheduler.settled_bytes(SESSION, Member(1)), 0);
+        assert_eq!(scheduler.settled_bytes(SESSION, Member(1)), Some(0));
     }
 }
 
@@ -138,13 +139,13 @@ fn a_part_does_not_count_when_the_root_begins_anew() {
         scheduler.handle_timeout(PATIENCE);
         let chunking = told(&mut scheduler).0.unwrap();
         merge(&mut scheduler, vec![5; chunking.classes.into()]);
-        assert!(scheduler.settled_bytes(SESSION, Member(1)) > 0);
+        assert!(scheduler.settled_bytes(SESSION, Member(1)) > Some(0));
         announce_copy(&mut scheduler, Site(10), 1);
         if is_part {
             scheduler.note_part(SESSION, Site(10));
         }
         scheduler.handle_lost(Duration::ZERO, Site(11));
-        assert_eq!(scheduler.settled_bytes(SESSION, Member(1)), 0);
+        assert_eq!(scheduler.settled_bytes(SESSION, Member(1)), Some(0));
         scheduler.handle_lost(Duration::ZERO, Site(1));
         let lost = End::Lost(vec![Member(1)]);
         assert_eq!(told(&mut scheduler).1.contains(&lost), is_part);

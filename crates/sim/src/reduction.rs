@@ -352,7 +352,9 @@ impl<'a> Job<'a> {
         let settled = self.open.clone().map(|call| {
             (
                 call,
-                scheduler.settled_bytes(Session { group: GROUP, call }, member),
+                scheduler
+                    .settled_bytes(Session { group: GROUP, call }, member)
+                    .unwrap_or_default(),
             )
         });
         let begins = settled.filter(|(_, bytes)| *bytes > 0).collect();

@@ -59,6 +59,9 @@ pub(crate) struct Options {
     /// The order of combination, `any` or `ordered`
     #[arg(long, default_value = "any", value_parser = ["any", "ordered"])]
     order: String,
+    /// The loss that our contributions survive
+    #[arg(long, default_value = "process", value_parser = ["none", "process", "host", "host-acknowledged"])]
+    protection: String,
     /// Others that use the hosts meanwhile; nobody is told of them
     #[arg(long, value_delimiter = ',', default_value = "none")]
     interference: Vec<Interference>,
@@ -175,7 +178,7 @@ impl Contest<'_> {
         let options = self.options;
         let Size { hosts, mbit } = options.size;
         let with = interference.name();
-        let mut names = vec![(0, format!("ropewalk, {}", options.order))];
+        let mut names = vec![(0, format!("ropewalk, {}, {}", options.order, options.protection))];
         names.extend(options.gloo.iter().map(|_| (GLOO, "Gloo".to_owned())));
         let rivals = self.rivals.iter().flat_map(|(_, rivals)| rivals).zip(GLOO + 1..);
         names.extend(rivals.map(|(rival, at)| (at, rival.full_name(options.at_once))));
@@ -302,7 +305,7 @@ fn ours(
     let words = words
         .iter()
         .chain(&kill)
-        .chain([&options.collective, &options.order]);
+        .chain([&options.collective, &options.order, &options.protection]);
     let words = words.cloned().chain(options.sizes()).map(Into::into);
     let segment = Segment {
         arguments: words.collect(),

@@ -205,16 +205,17 @@ impl Collective {
     }
 
     /// Bytes at the beginning of a member's contribution that nobody needs any more, whatever is lost: the root has
-    /// merged them, and no loss makes it begin anew.
-    pub(super) fn settled_bytes(&self, member: Member) -> u64 {
+    /// merged them, and no loss makes it begin anew. Nothing before the first plan.
+    pub(super) fn settled_bytes(&self, member: Member) -> Option<u64> {
         let begins_anew = self.call.on_root_loss != OnRootLoss::Fail
             || self.call.on_loss != OnLoss::Fail
             || self.call.contributions != Contributions::Each
             || !self.are_all_in_shares();
-        match self.shares.chunking {
-            Some(chunking) if !begins_anew => self.shares.merged_bytes(member, chunking),
-            _ => 0,
-        }
+        let chunking = self.shares.chunking?;
+        Some(match begins_anew {
+            true => 0,
+            false => self.shares.merged_bytes(member, chunking),
+        })
     }
 
     /// This site does not hold the bytes that were settled when it was told of.

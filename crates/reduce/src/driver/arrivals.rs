@@ -57,7 +57,7 @@ enum Mail {
     /// With its bytes, unless this rank is to read them.
     Chunk(Box<(ChunkHeader, Bytes, Option<ChunkPlace>)>, Responder<Duration>),
     Copy(Box<AskedCopy>, Responder<()>),
-    SettledBytes(Session, Member, Responder<u64>),
+    SettledBytes(Session, Member, Responder<Option<u64>>),
     Knock(Box<Card>, Responder<Admission>),
     Ready(Epoch, Responder<()>),
 }
@@ -261,7 +261,7 @@ impl ProgressThread {
                 Mail::Copy(asked, responder) => self.copies.keep(from, *asked, responder),
                 Mail::SettledBytes(session, member, responder) => {
                     let seat = self.seat.as_ref();
-                    responder.answer(Ok(seat.map_or(0, |seat| seat.settled_bytes(session, member))));
+                    responder.answer(Ok(seat.and_then(|seat| seat.settled_bytes(session, member))));
                 }
                 Mail::Chunk(input, responder) => match *input {
                     (chunk, bytes, None) => {

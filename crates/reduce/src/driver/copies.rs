@@ -4,6 +4,7 @@
 //! may be needed; then the scheduler is told of one more site that holds the contribution. If a keeper is lost, its
 //! owner asks another rank; if the owner is lost with its host, the keeper that is its heir does so.
 
+mod course;
 mod pull;
 
 use std::{
@@ -113,8 +114,8 @@ impl Copies {
             )));
         }
         match self.waiting.len() < Self::WAITING_MAX {
-            true if asked.owner != from => self.waiting.push_front(Pull::urgent(asked, responder)),
-            true => self.waiting.push_back(Pull::new(asked, responder)),
+            true if asked.owner != from => self.waiting.push_front(Pull::new(asked, responder, true)),
+            true => self.waiting.push_back(Pull::new(asked, responder, false)),
             false => responder.answer(Err(Fault::new("too many copies wait to be made here"))),
         }
     }

@@ -67,13 +67,14 @@ impl Procedure for KeepCopy {
     type Output = ();
 }
 
-/// Asks the scheduler's rank how many bytes at the beginning of a contribution nobody needs any more.
+/// Asks the scheduler's rank how many bytes at the beginning of a contribution nobody needs any more; nothing before
+/// the first plan.
 pub(super) struct SettledBytes;
 
 impl Procedure for SettledBytes {
     const NAME: &'static str = "ropewalk.reduce.settled-bytes";
     type Input = (Epoch, Session, Member);
-    type Output = u64;
+    type Output = Option<u64>;
 }
 
 /// Brings messages between the ranks of a job that no launcher of ours runs.

@@ -248,8 +248,8 @@ impl Seat {
         }
     }
 
-    /// Bytes at the beginning of a contribution that nobody needs any more.
-    pub(super) fn settled_bytes(&self, session: Session, member: Member) -> u64 {
+    /// Bytes at the beginning of a contribution that nobody needs any more; nothing before the first plan.
+    pub(super) fn settled_bytes(&self, session: Session, member: Member) -> Option<u64> {
         self.scheduler.settled_bytes(session, member)
     }
 
