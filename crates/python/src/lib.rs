@@ -1,7 +1,7 @@
 //! The extension module `ropewalk._native`: jobs and their collective calls for Python.
 //!
 //! The package for Python, in `bindings/python`, has the interface that users see; this module has the calls below it.
-//! It copies contributions out of any object with the buffer protocol, or lends a [`buffer::Buffer`], which needs no
+//! It copies contributions out of any object with the buffer protocol, or lends a `Buffer`, which needs no
 //! copy. It lets Python run while it waits, and gives results as memory with the same protocol.
 
 mod buffer;
