@@ -11,7 +11,7 @@ use crate::{
 
 /// Runs parallel jobs, and keeps them going.
 #[derive(Debug, Parser)]
-#[command(name = "ropewalk", version)]
+#[command(name = "ropewalk", version, term_width = 80)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

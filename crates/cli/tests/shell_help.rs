@@ -65,6 +65,38 @@ fn every_shell_has_a_script() {
     }
 }
 
+/// Help is read on terminals of 80 columns. Clap breaks all lines but that of the usage.
+#[test]
+fn help_has_lines_of_80_columns() {
+    let commands = [
+        "bench reduce",
+        "bench rpc",
+        "bench",
+        "checkpoints",
+        "completions",
+        "demo",
+        "info",
+        "man",
+        "nameserver",
+        "plan",
+        "reduce",
+        "rehearse",
+        "run",
+        "sim launch",
+        "sim reduce",
+        "sim",
+    ];
+    for command in commands {
+        for help in ["-h", "--help"] {
+            let words: Vec<_> = command.split(' ').chain([help]).collect();
+            let text = ropewalk(&words);
+            let is_long = |line: &&str| line.chars().count() > 80 && !line.starts_with("Usage: ");
+            let long: Vec<_> = text.lines().filter(is_long).collect();
+            assert!(long.is_empty(), "{command}: {long:?}");
+        }
+    }
+}
+
 /// Each command has a page that groff sets without a warning; that of `run` has its options and its exit codes.
 #[test]
 fn manual_pages_are_whole() {
@@ -112,9 +144,17 @@ fn manual_pages_are_whole() {
     }
     for (name, text) in &pages {
         assert!(
-            text.contains("EXIT STATUS") && text.contains("SEE ALSO"),
+            text.contains("EXAMPLES") && text.contains("EXIT STATUS") && text.contains("SEE ALSO"),
             "{name}: {text}"
         );
+    }
+    for name in ["ropewalk-reduce.1", "ropewalk-bench-reduce.1"] {
+        let text = page(name).unwrap();
+        assert!(
+            text.contains("HYDRA_HOST_FILE") && text.contains("ROPEWALK_TRANSPORTS"),
+            "{name}: {text}"
+        );
+        assert!(!text.contains("HYDRA_BINDING"), "{name}: {text}");
     }
     // Whoever is named has a page here, or is another program.
     for (name, text) in &pages {

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::run::reader_notes;
+use crate::{
+    reduce::RUN_OPTIONS,
+    run::{reader_notes, reader_variables},
+};
 
 /// The sections of a command's page.
 struct Sections {
@@ -45,7 +48,7 @@ pub(super) fn of(name: &str) -> String {
     let exit_status = found.map_or(OTHERS_EXIT_STATUS, |sections| sections.exit_status);
     text += &listed("EXIT STATUS", exit_status.iter().copied());
     if let Some(sections) = found {
-        let more = crate::run::reader_variables().filter(|_| name == RUN);
+        let more = run_variables(name);
         text += &listed("ENVIRONMENT", more.chain(sections.environment.iter().copied()));
         text += &listed("FILES", sections.files.iter().copied());
     }
@@ -56,6 +59,15 @@ pub(super) fn of(name: &str) -> String {
         .collect();
     // Names are not hyphenated.
     text + &heading("SEE ALSO") + ".nh\n" + &pages.join(",\n") + "\n"
+}
+
+/// The variables that stand for options of `run` that a command has.
+fn run_variables(page: &str) -> impl Iterator<Item = Entry> {
+    reader_variables(match page {
+        RUN => None,
+        REDUCE | BENCH_REDUCE => Some(RUN_OPTIONS),
+        _ => Some(&[]),
+    })
 }
 
 fn listed(title: &str, entries: impl Iterator<Item = (&'static str, &'static str)>) -> String {
@@ -84,6 +96,13 @@ fn escaped(text: &str) -> String {
 }
 
 const RUN: &str = "ropewalk-run";
+const REDUCE: &str = "ropewalk-reduce";
+const BENCH_REDUCE: &str = "ropewalk-bench-reduce";
+
+const TRANSPORTS: Entry = (
+    "ROPEWALK_TRANSPORTS",
+    "The transports that ranks may use, of those that \"ropewalk info\" shows; by default all of them.",
+);
 
 const OTHERS_EXIT_STATUS: &[Entry] = &[
     ("0", "The command did its work."),
@@ -106,7 +125,7 @@ const PAGES: &[Sections] = &[
         files: &[],
         see_also: &[
             RUN,
-            "ropewalk-reduce",
+            REDUCE,
             "ropewalk-plan",
             "ropewalk-checkpoints",
             "ropewalk-bench",
@@ -175,9 +194,15 @@ const PAGES: &[Sections] = &[
                 "ROPEWALK_ATTEMPT",
                 "Set for ranks: the attempt, from 1, with restart.",
             ),
+            TRANSPORTS,
             (
                 "ROPEWALK_CHECKPOINT_DIR, ROPEWALK_RESTORE",
                 "Set for ranks: the directory of --checkpoint, and the save to start from, if there is one.",
+            ),
+            ("TERM", "There is no progress line if it is missing or \"dumb\"."),
+            (
+                "TMPDIR",
+                "The folder for the files of PMIx servers; /tmp by default.",
             ),
         ],
         files: &[
@@ -200,7 +225,7 @@ const PAGES: &[Sections] = &[
         ],
     },
     Sections {
-        page: "ropewalk-reduce",
+        page: REDUCE,
         examples: &[
             (
                 "The sum of some arrays:",
@@ -213,7 +238,7 @@ const PAGES: &[Sections] = &[
             ),
         ],
         exit_status: OTHERS_EXIT_STATUS,
-        environment: &[],
+        environment: &[TRANSPORTS],
         files: &[],
         see_also: &["ropewalk", RUN],
     },
@@ -261,7 +286,7 @@ const PAGES: &[Sections] = &[
             "ropewalk nameserver &\nropewalk run -nameserver localhost ./server",
         )],
         exit_status: OTHERS_EXIT_STATUS,
-        environment: &[],
+        environment: &[("HOME", "The folder of the key, unless --key-file names it.")],
         files: &[(
             "~/.ropewalk-nameserver.key",
             "The key, unless --key-file names another one. It is made if it is missing.",
@@ -269,13 +294,13 @@ const PAGES: &[Sections] = &[
         see_also: &["ropewalk", RUN],
     },
     Sections {
-        page: "ropewalk-bench-reduce",
+        page: BENCH_REDUCE,
         examples: &[(
             "Collective calls between two hosts:",
             "ropewalk bench reduce -hosts a:8,b:8 --calls allreduce --bytes 8,64KiB,8MiB",
         )],
         exit_status: OTHERS_EXIT_STATUS,
-        environment: &[],
+        environment: &[TRANSPORTS],
         files: &[],
         see_also: &["ropewalk-bench", "ropewalk-bench-rpc", RUN],
     },
@@ -289,5 +314,112 @@ const PAGES: &[Sections] = &[
         environment: &[],
         files: &[],
         see_also: &["ropewalk-sim", "ropewalk-sim-launch"],
+    },
+    Sections {
+        page: "ropewalk-bench",
+        examples: &[
+            (
+                "Collective calls of four ranks on this host:",
+                "ropewalk bench reduce -n 4",
+            ),
+            (
+                "Remote calls and bulk transfers, within 40 seconds:",
+                "ropewalk bench rpc --quick",
+            ),
+        ],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[],
+        files: &[],
+        see_also: &[BENCH_REDUCE, "ropewalk-bench-rpc"],
+    },
+    Sections {
+        page: "ropewalk-bench-rpc",
+        examples: &[
+            (
+                "Bulk transfers of this host, as a table for a document:",
+                "ropewalk bench rpc --case bulk_pull --markdown",
+            ),
+            (
+                "Between two hosts; the first command runs on the host named a:",
+                "ropewalk bench rpc --serve --bind 0.0.0.0:7000 --key-file key\n\
+                 ropewalk bench rpc --connect tcp://a:7000 --key-file key",
+            ),
+        ],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[],
+        files: &[],
+        see_also: &["ropewalk-bench", BENCH_REDUCE, "ropewalk-info"],
+    },
+    Sections {
+        page: "ropewalk-completions",
+        examples: &[
+            (
+                "Complete the words of this shell, which is bash:",
+                "source <(ropewalk completions bash)",
+            ),
+            (
+                "Those of each new one:",
+                "ropewalk completions bash > ~/.local/share/bash-completion/completions/ropewalk",
+            ),
+        ],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[],
+        files: &[],
+        see_also: &["ropewalk", "ropewalk-man"],
+    },
+    Sections {
+        page: "ropewalk-demo",
+        examples: &[(
+            "Two of four workers are killed; the page is demo/report.html:",
+            "ropewalk demo --size small --workers 4 --kill 2 --out demo",
+        )],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[TRANSPORTS],
+        files: &[],
+        see_also: &[RUN, REDUCE],
+    },
+    Sections {
+        page: "ropewalk-info",
+        examples: &[(
+            "The providers of this host, for a program:",
+            "ropewalk info --json",
+        )],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[],
+        files: &[],
+        see_also: &[RUN, "ropewalk-bench"],
+    },
+    Sections {
+        page: "ropewalk-man",
+        examples: &[(
+            "Pages that man finds:",
+            "ropewalk man ~/.local/share/man/man1\nman ropewalk-run",
+        )],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[],
+        files: &[],
+        see_also: &["ropewalk", "ropewalk-completions"],
+    },
+    Sections {
+        page: "ropewalk-sim",
+        examples: &[
+            ("The start of 10,000 ranks:", "ropewalk sim launch --ranks 10000"),
+            ("A reduction of eight hosts:", "ropewalk sim reduce --size 1MiB"),
+        ],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[],
+        files: &[],
+        see_also: &["ropewalk-sim-launch", "ropewalk-sim-reduce"],
+    },
+    Sections {
+        page: "ropewalk-sim-launch",
+        examples: &[(
+            "A tree in which each node starts 8 or 32 agents, beside a star:",
+            "ropewalk sim launch --hosts 500 --ranks 10000 --arity 8,32,500",
+        )],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[],
+        files: &[],
+        see_also: &["ropewalk-sim", "ropewalk-sim-reduce", RUN],
     },
 ];

@@ -46,9 +46,12 @@ pub(crate) fn reader_notes() -> impl Iterator<Item = &'static str> {
     NOTES.into_iter().filter(move |note| !has_section(note))
 }
 
-/// The variables that stand for options, and the words on each.
-pub(crate) fn reader_variables() -> impl Iterator<Item = (&'static str, &'static str)> {
-    variables().map(|row| (row.usage, row.help))
+/// The variables that stand for options, and the words on each: all of them, or some by their first names.
+pub(crate) fn reader_variables(
+    known: Option<&'static [&'static str]>,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let meant = variables().filter(move |row| known.is_none_or(|known| row.is_one_of(known)));
+    meant.map(|row| (row.usage, row.help))
 }
 
 /// Adds some of the options, by their first names, to those of another command.
