@@ -7,6 +7,20 @@
 //!
 //! Inputs come in through `handle_*`, with the time as an argument; outputs leave through `poll_*`. The crate
 //! `ropewalk-launch` drives these machines.
+//!
+//! # Examples
+//! Four ranks on two hosts, of which one has two slots:
+//! ```
+//! use ropewalk_launch_core::{Placement, hosts::parse_hosts, placement::place};
+//! use ropewalk_names::Rank;
+//!
+//! let hosts = parse_hosts("a:2,b")?;
+//! let plans = place(4, &hosts, &Placement::default(), "launcher-host")?;
+//! let ranks = |host: usize| plans[host].ranks().collect::<Vec<_>>();
+//! assert_eq!((plans[0].name.as_str(), ranks(0)), ("a", vec![Rank(0), Rank(1), Rank(3)]));
+//! assert_eq!((plans[1].name.as_str(), ranks(1)), ("b", vec![Rank(2)]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]

@@ -7,6 +7,23 @@
 //! Where nobody sees that, because no launcher of ours runs the job, its members decide among themselves: an
 //! [`Agreement`] is one member's part in it, and a [`View`] is what they agree on. Members that take in others go on to
 //! a new epoch together by a [`Handover`].
+//!
+//! # Examples
+//! ```
+//! use ropewalk_membership::{Cause, Membership};
+//! use ropewalk_names::{Epoch, Incarnation, Rank};
+//!
+//! let mut membership = Membership::new(4);
+//! let (rank, first) = (Rank(2), Incarnation(0));
+//! let departure = membership.handle_departure(rank, first, Cause::Exited(1));
+//! assert_eq!(departure.map(|departure| departure.epoch), Some(Epoch(1)));
+//! // The same departure told twice changes nothing.
+//! assert_eq!(membership.handle_departure(rank, first, Cause::Exited(1)), None);
+//! // Another process takes the place of the rank.
+//! assert!(membership.handle_return(rank, first.next()));
+//! assert!(membership.is_alive(rank));
+//! assert_eq!(membership.epoch(), Epoch(2));
+//! ```
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]

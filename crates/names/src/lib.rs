@@ -1,6 +1,19 @@
 //! The names of things in a job: ranks, hosts, incarnations, epochs, addresses, region handles.
 //!
 //! Plain data that several crates hand to each other. Nothing here does I/O, keeps time or draws randomness.
+//!
+//! # Examples
+//! ```
+//! use ropewalk_names::{Identity, Incarnation, Rank, Role};
+//!
+//! // The second process of rank 3. The compiler takes no incarnation for a rank.
+//! let identity = Identity {
+//!     role: Role::Rank,
+//!     rank: Rank(3),
+//!     incarnation: Incarnation(0).next(),
+//! };
+//! assert_eq!(Identity::decode(identity.encode()), Some(identity));
+//! ```
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(missing_docs)]

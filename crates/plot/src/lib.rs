@@ -1,4 +1,21 @@
 //! The pictures that commands write: one writer of axes, lines, marks and text.
+//!
+//! # Examples
+//! ```
+//! use ropewalk_plot::{Axis, Frame, Picture, label};
+//!
+//! let frame = Frame { left: 80.0, right: 1060.0, top: 40.0, bottom: 340.0 };
+//! let ranks = Axis::linear((0.0, 64.0), (frame.left, frame.right));
+//! let times = Axis::logarithmic((1e-3, 10.0), (frame.bottom, frame.top));
+//! let measured = [(8.0, 0.02), (16.0, 0.05), (64.0, 0.4)];
+//!
+//! let mut picture = Picture::new(400.0, "Time over ranks");
+//! let ticks: Vec<_> = ranks.ticks().into_iter().map(|tick| (tick, label(tick))).collect();
+//! picture.bottom_axis(frame, ranks, &ticks, "ranks");
+//! picture.curve("ink", &measured.map(|(rank, time)| (ranks.place(rank), times.place(time))));
+//! let svg = picture.finish();
+//! assert!(svg.starts_with("<svg") && svg.contains("Time over ranks"));
+//! ```
 
 #![forbid(unsafe_code)]
 

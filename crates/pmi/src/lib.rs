@@ -9,6 +9,27 @@
 //! * [`Server`] is the process manager's side: bytes in, [`Action`]s out, no input or output of its own. The servers
 //!   of many hosts form a tree, along which they say [`Up`] and [`Down`].
 //! * [`ClientCore`] is the program's side of a connection, as pure; the crate `ropewalk-pmi-client` drives it.
+//!
+//! # Examples
+//! A client that asks for a value, in the lines of PMI-1:
+//! ```
+//! use ropewalk_pmi::{ClientCore, Dialect, Request, Response};
+//!
+//! let mut client = ClientCore::new(Dialect::Pmi1);
+//! let asked = client.submit(&[Request::Get {
+//!     kvsname: Some("job".into()),
+//!     source: None,
+//!     key: "address-1".into(),
+//! }])?;
+//! assert_eq!(client.take_outgoing(), b"cmd=get kvsname=job key=address-1\n");
+//!
+//! // The process manager answers.
+//! client.handle_bytes(b"cmd=get_result rc=0 value=10.0.0.2:4000\n")?;
+//! let (answered, response) = client.poll_response().ok_or("there is no response")?;
+//! assert_eq!(answered, asked);
+//! assert!(matches!(response, Response::Get { value: Some(value), .. } if value == "10.0.0.2:4000"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]

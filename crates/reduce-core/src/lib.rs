@@ -17,6 +17,34 @@
 //!
 //! The order of folding is [`Order::Any`] (as chunks come) or [`Order::Ordered`] (a fixed bracketing over the
 //! members: the same bits whatever was slow or died, and right for operations that do not commute).
+//!
+//! # Examples
+//! The chunks of 8 MiB of doubles on 16 sites:
+//! ```
+//! use std::collections::{BTreeMap, BTreeSet};
+//!
+//! use ropewalk_reduce_core::{Contributions, Costs, Order, Planner, ShareId, Site};
+//!
+//! let planner = Planner {
+//!     root: Site(0),
+//!     order: Order::Any,
+//!     contributions: Contributions::Each,
+//!     broken: &BTreeSet::new(),
+//!     hosts: &BTreeMap::new(),
+//!     ring: None,
+//!     costs: Costs { latency: 100e-6, per_chunk: 5e-6, rate: 50e6 },
+//! };
+//! let cut = planner.chunking(8 << 20, 8, 16).cut(ShareId(0));
+//! // Each class has a tree of its own, and together they are the whole vector.
+//! let mut bytes = 0;
+//! for class in 0..cut.classes() {
+//!     for index in 0..cut.chunks_of(class) {
+//!         let range = cut.range(class, index);
+//!         bytes += range.end - range.start;
+//!     }
+//! }
+//! assert_eq!(bytes, 8 << 20);
+//! ```
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
