@@ -73,6 +73,8 @@ struct Owned {
     /// The ranks that could not keep it.
     failed: BTreeSet<Rank>,
     is_settled: bool,
+    /// The call waits for the copies.
+    is_awaited: bool,
 }
 
 /// A copy that is here.
@@ -102,7 +104,8 @@ impl Copies {
     pub(super) fn begin(&mut self, engine: &mut Engine, own: Rank, wish: WishedCopies) {
         let handle = engine.expose(wish.bytes);
         let session = wish.contribution.session;
-        let owned = Owned::new(wish.contribution, handle, 0, wish.count as usize);
+        let mut owned = Owned::new(wish.contribution, handle, 0, wish.count as usize);
+        owned.is_awaited = wish.is_acknowledged;
         self.owned.insert((session, own), owned);
     }
 
@@ -115,7 +118,10 @@ impl Copies {
         }
         match self.waiting.len() < Self::WAITING_MAX {
             true if asked.owner != from => self.waiting.push_front(Pull::new(asked, responder, true)),
-            true => self.waiting.push_back(Pull::new(asked, responder, false)),
+            true => {
+                let is_urgent = asked.is_awaited;
+                self.waiting.push_back(Pull::new(asked, responder, is_urgent));
+            }
             false => responder.answer(Err(Fault::new("too many copies wait to be made here"))),
         }
     }
@@ -159,6 +165,7 @@ impl Copies {
                     contribution: owned.contribution.clone(),
                     handle: owned.handle.clone(),
                     begin: owned.begin,
+                    is_awaited: owned.is_awaited,
                     is_heir: owned.keepers.is_empty() && owned.asked.is_empty(),
                 };
                 match engine.call::<KeepCopy>(address, &(self.epoch, Box::new(asked)), COPY_TIMEOUT) {
@@ -313,6 +320,7 @@ impl Owned {
             keepers: BTreeSet::new(),
             failed: BTreeSet::new(),
             is_settled: false,
+            is_awaited: false,
         }
     }
 

@@ -139,6 +139,8 @@ pub(super) struct AskedCopy {
     pub(super) handle: RegionHandle,
     /// The first byte that is there: a keeper of a part has nothing before it.
     pub(super) begin: u64,
+    /// The call waits for it.
+    pub(super) is_awaited: bool,
     /// If its owner is lost with its host, the keeper sees to another copy.
     pub(super) is_heir: bool,
 }

@@ -5,7 +5,8 @@
 //!
 //! The copy and the reduction share links. They meet after the same time however they share them; what is left of the
 //! reduction then takes the longer, the larger the share of the copy was. So a copy rests between its pieces as soon
-//! as the reduction has begun. Its pieces are short then: chunks wait behind them on each host that they pass.
+//! as the reduction has begun, and its pieces are short: chunks wait behind them on each host that they pass. A copy
+//! that is waited for does neither.
 
 use std::{ops::Range, time::Duration};
 
@@ -21,7 +22,7 @@ pub(super) struct Course {
     piece_bytes: usize,
     /// The reduction had a plan when the scheduler answered last.
     has_begun: bool,
-    /// There is no other copy: it does not rest.
+    /// Its call waits for it, or there is no other copy.
     is_urgent: bool,
 }
 
@@ -81,7 +82,7 @@ impl Course {
     /// The piece that was next has come, after this time. Returns how long to rest.
     pub(super) fn note_piece(&mut self, piece: &Range<usize>, took: Duration) -> Duration {
         self.end = piece.start;
-        if !self.has_begun || took < Self::PIECE_TIMES.start {
+        if self.is_urgent || took < Self::PIECE_TIMES.start {
             self.piece_bytes = (self.piece_bytes * 2).min(Self::PIECE_BYTES_MAX);
         } else if took > Self::PIECE_TIMES.end {
             self.piece_bytes = (self.piece_bytes / 2).max(Self::PIECE_BYTES_MIN);
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(Course::new(0, 0, false).next_piece(), None);
     }
 
-    /// A copy rests as long as its last piece took, once the reduction has begun and if there is another copy.
+    /// A copy rests as long as its last piece took, once the reduction has begun, if nobody waits for it.
     #[test]
     fn a_copy_rests_while_the_root_works() {
         for (is_urgent, settled, rest) in [

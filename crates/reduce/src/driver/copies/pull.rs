@@ -41,7 +41,7 @@ pub(super) struct Pull {
 }
 
 impl Pull {
-    /// `is_urgent` says that there is no other copy.
+    /// `is_urgent` says that its call waits for it, or that there is no other copy.
     pub(super) fn new(asked: AskedCopy, responder: Responder<()>, is_urgent: bool) -> Self {
         let length = asked.contribution.length as usize;
         Self {
