@@ -64,7 +64,7 @@ pub struct Simulation<T> {
     /// Where each process runs.
     placement: Vec<Host>,
     processes: Vec<State<T>>,
-    queue: BinaryHeap<Reverse<Entry<T>>>,
+    queue: Queue<T>,
     /// The messages that wait where none passes, by sender's and receiver's host.
     cuts: BTreeMap<(Host, Host), Held<T>>,
     sequence: u64,
@@ -96,6 +96,55 @@ struct Entry<T> {
     what: T,
 }
 
+/// The events to come, by time, and by order of arrival at the same time.
+#[derive(Debug)]
+struct Queue<T> {
+    /// The time of each event above its order of arrival, and its slot: a heap compares its elements and moves them
+    /// about, so that they are small.
+    order: BinaryHeap<Reverse<(u128, usize)>>,
+    slots: Vec<Option<Entry<T>>>,
+    free: Vec<usize>,
+}
+
+impl<T> Queue<T> {
+    fn new() -> Self {
+        Self {
+            order: BinaryHeap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, entry: Entry<T>) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let key = u128::from(entry.at.0) << 64 | u128::from(entry.sequence);
+        self.order.push(Reverse((key, slot)));
+        self.slots[slot] = Some(entry);
+    }
+
+    fn pop(&mut self) -> Option<Entry<T>> {
+        loop {
+            let Reverse((_, slot)) = self.order.pop()?;
+            self.free.push(slot);
+            if let Some(entry) = self.slots[slot].take() {
+                return Some(entry);
+            }
+        }
+    }
+
+    /// Takes out all events but those that stay.
+    fn retain(&mut self, stays: impl Fn(&Entry<T>) -> bool) {
+        for slot in &mut self.slots {
+            if slot.as_ref().is_some_and(|entry| !stays(entry)) {
+                *slot = None;
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// The first byte of a message of so many bytes reaches the receiver's link; the last follows.
@@ -123,7 +172,7 @@ impl<T> Simulation<T> {
             network,
             processes: placement.iter().map(|_| State::Runs).collect(),
             placement,
-            queue: BinaryHeap::new(),
+            queue: Queue::new(),
             cuts: BTreeMap::new(),
             sequence: 0,
             digest: 0xcbf2_9ce4_8422_2325,
@@ -204,7 +253,7 @@ impl<T> Simulation<T> {
             Kind::Enters { from, .. } | Kind::Arrives { from } | Kind::IsTaken { from } => from == process,
             Kind::Timer => false,
         };
-        self.queue.retain(|Reverse(entry)| !is_its(entry));
+        self.queue.retain(|entry| !is_its(entry));
         for held in self.cuts.values_mut() {
             held.messages.retain(|entry| !is_its(entry));
         }
@@ -285,7 +334,7 @@ impl<T> Simulation<T> {
     )]
     pub fn next(&mut self) -> Option<Event<T>> {
         loop {
-            let Reverse(entry) = self.queue.pop()?;
+            let entry = self.queue.pop()?;
             self.now = entry.at;
             self.events += 1;
             if let Some(event) = self.take(entry) {
@@ -353,36 +402,15 @@ impl<T> Simulation<T> {
 
     fn push(&mut self, at: Nanos, to: Process, kind: Kind, what: T) {
         self.sequence += 1;
-        self.queue.push(Reverse(Entry {
+        self.queue.push(Entry {
             at,
             sequence: self.sequence,
             to,
             kind,
             what,
-        }));
+        });
     }
 }
-
-/// By time, and by order of arrival at the same time.
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.sequence).cmp(&(other.at, other.sequence))
-    }
-}
-
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.sequence == other.sequence
-    }
-}
-
-impl<T> Eq for Entry<T> {}
 
 #[cfg(test)]
 mod tests {
