@@ -73,7 +73,7 @@ pub fn run_in_turns(setting: &Setting) -> Result<Vec<Nanos>, Violation> {
     let mut job = Job::new(setting);
     let mut times = Vec::new();
     for call in 0..u64::from(setting.calls.count) {
-        job.open = call..call + 1;
+        (job.open, job.first_waiting) = (call..call + 1, 0);
         let began = job.simulation.now();
         if call > 0 {
             for rank in 0..setting.hosts {
@@ -95,6 +95,8 @@ struct Job<'a> {
     sites: Vec<SiteState>,
     /// The calls that ranks contribute to now.
     open: Range<u64>,
+    /// The ranks before this one do not wait for a call that is open.
+    first_waiting: u32,
     call: Call,
     tokens: Vec<Token>,
     oracle: oracle::Oracle,
@@ -137,6 +139,7 @@ impl<'a> Job<'a> {
                 .map(|site| SiteState::new(Site(site)))
                 .collect(),
             open: 0..setting.calls.count.into(),
+            first_waiting: 0,
             call: Call {
                 bytes: setting.calls.bytes,
                 element_bytes: 1,
@@ -232,13 +235,17 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn is_over(&self) -> bool {
-        self.waiting().next().is_none()
+    /// Each rank is looked at once: one that waits for nothing will not wait again.
+    fn is_over(&mut self) -> bool {
+        let next = self.waiting().next();
+        self.first_waiting = next.unwrap_or(self.setting.hosts);
+        next.is_none()
     }
 
     /// The ranks that live, were not given up, and have calls that have not ended.
     fn waiting(&self) -> impl Iterator<Item = u32> {
-        (0..self.setting.hosts).filter(|&rank| self.is_open(rank) && !self.oracle.is_gone(rank))
+        let ranks = self.first_waiting..self.setting.hosts;
+        ranks.filter(|&rank| self.is_open(rank) && !self.oracle.is_gone(rank))
     }
 
     /// Calls of a rank have not ended.
@@ -516,11 +523,12 @@ impl<'a> Job<'a> {
             Some(owner) => (owner + 1) % hosts,
             None => process.0,
         };
-        let lost = self.sites[knows as usize].lost.clone();
         let from = Site(process.0);
         let now = self.simulation.now();
-        let site = &mut self.sites[process.0 as usize];
-        while let Some(action) = site.worker.poll_action() {
+        while let Some(action) = self.sites[process.0 as usize].worker.poll_action() {
+            let is_gone = |site: &Site| self.sites[knows as usize].lost.contains(site);
+            let is_lost = matches!(&action, WorkerAction::SendChunk(chunk) if is_gone(&chunk.to));
+            let site = &mut self.sites[process.0 as usize];
             match action {
                 WorkerAction::Tell(to, mut message) => {
                     let mut bytes = MESSAGE_BYTES;
@@ -539,7 +547,7 @@ impl<'a> Job<'a> {
                     self.simulation
                         .send(process, Process(to.0), MESSAGE_BYTES, What::Grant(grant));
                 }
-                WorkerAction::SendChunk(chunk) if lost.contains(&chunk.to) => {
+                WorkerAction::SendChunk(chunk) if is_lost => {
                     site.worker.handle_undelivered(chunk.to, &chunk.header);
                 }
                 WorkerAction::SendChunk(chunk) => {

@@ -4,7 +4,8 @@ use std::{
 };
 
 use ropewalk_reduce_core::{
-    Call, Chunk, ChunkHeader, End, Order, Place, Scheduler, SendRates, Site, Term, ToScheduler, Worker,
+    Call, Chunk, ChunkHeader, End, Order, Place, Scheduler, SendRates, Site, StreamId, Term, ToScheduler,
+    Worker,
 };
 
 use super::{oracle, what::Results};
@@ -22,8 +23,8 @@ pub(super) struct SiteState {
     pub(super) sent: u64,
     pub(super) scheduler: Option<Scheduler>,
     pub(super) lost: BTreeSet<Site>,
-    /// The words in the windows of each call.
-    pub(super) windows: BTreeMap<(u64, Place), u64>,
+    /// The words in the windows of each call's nodes, by child and slot.
+    windows: BTreeMap<(u64, StreamId), Vec<Vec<u64>>>,
     /// The root's chunks, by call.
     pub(super) results: Results,
     /// The results that came with ends or, at a scheduler, from who had them.
@@ -79,7 +80,28 @@ impl SiteState {
                     result.flat_map(|words| words.range(range.start..range.end.max(range.start + 1)));
                 chunks.fold(0, |sum: u64, (_, (_, word))| sum.wrapping_add(*word))
             }
-            place => self.windows.get(&(call, place)).copied().unwrap_or_default(),
+            Place::Window { stream, slot, child } => {
+                let of_node = self.windows.get(&(call, stream));
+                let of_child = of_node.and_then(|of_node| of_node.get(child));
+                let word = of_child.and_then(|of_child| of_child.get(slot as usize));
+                word.copied().unwrap_or_default()
+            }
+        }
+    }
+
+    /// Writes the word of a chunk. Originals do not change.
+    fn write(&mut self, call: u64, place: Place, range: &Range<u64>, word: u64) {
+        match place {
+            Place::Original(_) => {}
+            Place::Result => {
+                let result = self.results.entry(call).or_default();
+                result.insert(range.start, (range.end - range.start, word));
+            }
+            Place::Window { stream, slot, child } => {
+                let of_node = self.windows.entry((call, stream)).or_default();
+                let of_child = grown(of_node, child);
+                *grown(of_child, slot as usize) = word;
+            }
         }
     }
 
@@ -111,12 +133,13 @@ impl SiteState {
     }
 
     pub(super) fn take(&mut self, now: Nanos, chunk: &ChunkHeader, word: u64) {
-        if let Some(cut) = self.worker.cut(chunk.session, chunk.to) {
-            let range = cut.range(chunk.to.class, chunk.index);
-            self.rates.handle_received(now.into(), range.end - range.start);
-        }
+        let Some(cut) = self.worker.cut(chunk.session, chunk.to) else {
+            return;
+        };
+        let range = cut.range(chunk.to.class, chunk.index);
+        self.rates.handle_received(now.into(), range.end - range.start);
         if let Some(place) = self.worker.place(chunk) {
-            self.windows.insert((chunk.session.call, place), word);
+            self.write(chunk.session.call, place, &range, word);
             self.worker.handle_chunk(chunk);
         }
     }
@@ -129,18 +152,17 @@ impl SiteState {
         operands: &[Place],
         into: Place,
     ) {
-        let start = range.start;
         let words = operands.iter().map(|place| self.word(order, call, *place, range));
         let folded = words.reduce(|left, right| oracle::fold(order, left, right));
         let folded = folded.unwrap_or_default();
-        match into {
-            Place::Result => {
-                let result = self.results.entry(call).or_default();
-                result.insert(start, (range.end - start, folded));
-            }
-            into => {
-                self.windows.insert((call, into), folded);
-            }
-        }
+        self.write(call, into, range, folded);
     }
+}
+
+/// The element at a place of a list, which grows if it is shorter.
+fn grown<T: Clone + Default>(list: &mut Vec<T>, at: usize) -> &mut T {
+    if list.len() <= at {
+        list.resize(at + 1, T::default());
+    }
+    &mut list[at]
 }
