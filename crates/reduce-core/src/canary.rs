@@ -9,8 +9,6 @@ pub enum Canary {
     DepartureFirst,
     /// A grant that comes before its row is forgotten.
     EarlyGrantForgotten,
-    /// A parent grants in batches only, although its child waits.
-    GrantsInBatches,
     /// The seat's own site lets go of its contribution before any other site has heard the end.
     LetGoFirst,
     /// A new seat plans with contributions of sites that were lost while it asked.
@@ -27,10 +25,9 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::DepartureFirst,
         Self::EarlyGrantForgotten,
-        Self::GrantsInBatches,
         Self::LetGoFirst,
         Self::LostSiteAsked,
         Self::MergedForgotten,

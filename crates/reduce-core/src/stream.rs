@@ -1,7 +1,6 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    canary::{Canary, is_put_back},
     ids::{ShareId, Site, Token},
     message::{Input, RowNode},
 };
@@ -156,8 +155,7 @@ impl Stream {
             let arrived = windows.iter().take_while(|window| window.arrived[at]).count();
             let arrived = taken + arrived as u32;
             // A child that has used up its grants is not kept waiting for more of them.
-            let waits = arrived >= child.granted && !is_put_back(Canary::GrantsInBatches);
-            let batch = if waits { 1 } else { batch };
+            let batch = if arrived >= child.granted { 1 } else { batch };
             if opened >= child.granted + batch || (opened == end && opened > child.granted) {
                 child.granted = opened;
                 grants.push((child.site, child.node, arrived, opened));
@@ -274,6 +272,10 @@ mod tests {
 
     /// A node of one child, with two windows, in the middle of a tree.
     fn stream() -> Stream {
+        with_windows(2)
+    }
+
+    fn with_windows(windows: u32) -> Stream {
         let node = RowNode {
             class: 0,
             node: 1,
@@ -281,7 +283,7 @@ mod tests {
             inputs: vec![Input::Child(Site(7), 2)],
             parent: Some((Site(8), 0)),
         };
-        Stream::new(node, ShareId(0), Token::default(), 0, 10, 2)
+        Stream::new(node, ShareId(0), Token::default(), 0, 10, windows)
     }
 
     /// A chunk passes: granted, arrived, folded, sent, taken.
@@ -299,6 +301,27 @@ mod tests {
         assert_eq!(stream.grants(), []);
         stream.note_delivered(0);
         assert_eq!(stream.grants(), [(Site(7), 2, 1, 3)]);
+    }
+
+    /// Grants come for half of the windows each time, but a child that has used up its own gets what there is.
+    #[test]
+    fn a_child_that_waits_gets_what_there_is() {
+        let mut stream = with_windows(4);
+        assert_eq!(stream.grants(), [(Site(7), 2, 0, 4)]);
+        let mut pass = |chunks: std::ops::Range<u32>, delivered: u32| {
+            for index in chunks {
+                stream.note_arrived(index, 0, Token(5));
+                stream.begin_fold(index);
+                stream.note_folded(index);
+            }
+            stream.note_grant(0, 10);
+            while stream.next_to_send().is_some() {}
+            stream.note_delivered(delivered);
+            stream.grants()
+        };
+        assert_eq!(pass(0..1, 0), []);
+        assert_eq!(pass(1..4, 1), [(Site(7), 2, 4, 6)]);
+        assert_eq!(pass(4..6, 2), [(Site(7), 2, 6, 7)]);
     }
 
     /// The window of a chunk is in use until the chunk has arrived, also if a later one has.

@@ -6,7 +6,7 @@
 //! words that stand for their bytes: links are busy as long as the bytes would take, and the words show any
 //! contribution that is missing, doubled or folded in the wrong order.
 
-use std::{ops::Range, time::Duration};
+use std::{fmt, ops::Range, time::Duration};
 
 use ropewalk_reduce_core::{
     Call, Costs, End, FromScheduler, Member, Scheduler, SchedulerAction, Session, Site, Term, ToScheduler,
@@ -21,6 +21,7 @@ use self::{
 use crate::{Dice, Host, Nanos, Network, Process, Simulation};
 
 mod faults;
+mod hard;
 mod oracle;
 mod setting;
 mod site;
@@ -49,6 +50,9 @@ pub struct Outcome {
     pub digest: u64,
 }
 
+/// Is shown each event: its time, its process, and what happens.
+pub type Watch<'a> = &'a mut dyn FnMut(Nanos, Process, &dyn fmt::Debug);
+
 const GROUP: u64 = 1;
 /// Virtual time after which a job hangs.
 const TIME_MAX: Nanos = Nanos::from_millis(600_000);
@@ -62,6 +66,16 @@ const MESSAGES_PER_CHUNK: f64 = 4.0;
 /// If a promise is broken: a wrong result, a hang, or a verdict that the faults do not explain.
 pub fn run(setting: &Setting) -> Result<Outcome, Violation> {
     Job::new(setting).run()
+}
+
+/// Runs a job to its end, and shows each event before it is handled: its time, its process, and what happens.
+///
+/// # Errors
+/// As [`run`]'s.
+pub fn run_watched<'a>(setting: &'a Setting, watch: Watch<'a>) -> Result<Outcome, Violation> {
+    let mut job = Job::new(setting);
+    job.watch = Some(watch);
+    job.run()
 }
 
 /// Runs the calls of a setting without faults one after the other: each begins when all ranks know the end of the one
@@ -102,6 +116,7 @@ struct Job<'a> {
     oracle: oracle::Oracle,
     to_scheduler: u64,
     from_scheduler: u64,
+    watch: Option<Watch<'a>>,
 }
 
 impl<'a> Job<'a> {
@@ -142,7 +157,7 @@ impl<'a> Job<'a> {
             first_waiting: 0,
             call: Call {
                 bytes: setting.calls.bytes,
-                element_bytes: 1,
+                element_bytes: setting.calls.element_bytes,
                 contributions: setting.contributions(),
                 root: Member(setting.calls.root),
                 is_spread: setting.calls.is_spread,
@@ -156,6 +171,7 @@ impl<'a> Job<'a> {
             oracle: oracle::Oracle::new(setting),
             to_scheduler: 0,
             from_scheduler: 0,
+            watch: None,
         };
         job.sites[0].scheduler = Some(job.scheduler(Site(0)));
         if setting.calls.shared.is_some() {
@@ -201,6 +217,9 @@ impl<'a> Job<'a> {
                     ranks: self.waiting().collect(),
                 });
             };
+            if let Some(watch) = &mut self.watch {
+                watch(event.at, event.process, &event.what);
+            }
             self.handle(event.process, event.what);
             self.act(event.process);
         }

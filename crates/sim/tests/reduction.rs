@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{collections::BTreeSet, env};
+use std::{
+    collections::BTreeSet,
+    env, fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use ropewalk_reduce_core::{End, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
-    Nanos,
-    reduction::{Fault, Made, Setting, Shared, Slow, run, run_in_turns},
+    Nanos, Process,
+    reduction::{Fault, Made, Setting, Shared, Slow, run, run_in_turns, run_watched},
 };
 
 const MIB: u64 = 1 << 20;
@@ -97,12 +101,25 @@ fn blocks_of_a_fixed_order_share_the_links() {
     }
 }
 
-/// The same seed gives the same run, event for event.
+/// Two runs of a setting have the same outcome and the same log: the time, the process and the content of every event.
 #[test]
 fn runs_are_reproducible() {
-    let mut setting = Setting::new(9, 2 * MIB);
-    setting.faults = vec![(Nanos::from_millis(20), Fault::KillRank(3))];
-    assert_eq!(run(&setting), run(&setting));
+    let logged = |setting: &Setting| {
+        let mut digest = DefaultHasher::new();
+        let mut watch = |at: Nanos, process: Process, what: &dyn fmt::Debug| {
+            (at, process.0, format!("{what:?}")).hash(&mut digest);
+        };
+        let outcome = run_watched(setting, &mut watch);
+        (outcome, digest.finish())
+    };
+    let mut digests = BTreeSet::new();
+    for setting in (0..100).flat_map(Setting::of_seed) {
+        let (outcome, digest) = logged(&setting);
+        assert_eq!((outcome, digest), logged(&setting), "{setting:#?}");
+        digests.insert(digest);
+    }
+    // The log tells settings apart, but for the jobs of a seed that are alike.
+    assert!(digests.len() > 150, "{} logs of 200 jobs", digests.len());
 }
 
 /// A rank that dies in the middle costs a refill of the pipeline, and nothing else.
@@ -239,15 +256,18 @@ fn random_faults_break_no_promise() {
     let seeds = number("ROPEWALK_SEEDS").unwrap_or(2_000);
     let mut done = 0;
     for seed in begin..begin + seeds {
-        let setting = Setting::random(seed);
-        match run(&setting) {
-            Ok(outcome) => done += u64::from(matches!(outcome.end, Some(End::Done { .. }))),
-            Err(violation) => panic!("ROPEWALK_SEED={seed} ROPEWALK_SEEDS=1: {violation:?} in {setting:#?}"),
+        for setting in Setting::of_seed(seed) {
+            match run(&setting) {
+                Ok(outcome) => done += u64::from(matches!(outcome.end, Some(End::Done { .. }))),
+                Err(violation) => {
+                    panic!("ROPEWALK_SEED={seed} ROPEWALK_SEEDS=1: {violation:?} in {setting:#?}")
+                }
+            }
         }
     }
-    println!("{done} of {seeds} jobs have a result");
+    println!("{done} of {} jobs have a result", 2 * seeds);
     // A test of errors alone would show little.
-    assert!(done > seeds / 3 || seeds < 100, "{done} of {seeds}");
+    assert!(done > seeds / 2 || seeds < 100, "{done} of {}", 2 * seeds);
 }
 
 /// The same where contributions come with announcements and results with ends, and all happens within three

@@ -38,6 +38,8 @@ pub struct Calls {
     pub count: u32,
     /// Bytes of each contribution.
     pub bytes: u64,
+    /// Bytes of an element, which is in one chunk: of long ones few fit into the windows.
+    pub element_bytes: u32,
     /// The rank that gets the result.
     pub root: u32,
     /// All ranks get the result.
@@ -155,6 +157,7 @@ impl Setting {
             calls: Calls {
                 count: 1,
                 bytes,
+                element_bytes: 1,
                 root: 0,
                 is_spread: false,
                 shared: None,
