@@ -28,7 +28,7 @@ pub(super) struct Course {
 
 impl Course {
     const PIECE_BYTES_MIN: usize = 32 << 10;
-    const PIECE_BYTES_MAX: usize = 1 << 20;
+    const PIECE_BYTES_MAX: usize = 256 << 10;
     /// A piece that takes less is too short to use the link, and one that takes more keeps chunks waiting.
     const PIECE_TIMES: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(4);
 
