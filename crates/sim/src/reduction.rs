@@ -2,15 +2,14 @@
 //! hosts.
 //!
 //! Each host runs one rank and one agent, which inherits the rank's original when the rank is lost. A rank may keep a
-//! copy of the original of the host before. Chunks are
-//! words that stand for their bytes: links are busy as long as the bytes would take, and the words show any
-//! contribution that is missing, doubled or folded in the wrong order.
+//! copy of the original of the host before. Chunks are words that stand for their bytes: links are busy as long as the
+//! bytes would take, and the words show any contribution that is missing, doubled or folded in the wrong order.
 
 use std::{fmt, ops::Range, time::Duration};
 
 use ropewalk_reduce_core::{
-    Call, Costs, End, FromScheduler, Member, Scheduler, SchedulerAction, Session, Site, Term, ToScheduler,
-    Token, WorkerAction,
+    Call, Costs, End, FromScheduler, Member, Scheduler, SchedulerAction, Session, Site, ToScheduler, Token,
+    WorkerAction,
     canary::{Canary, is_put_back},
 };
 
@@ -20,6 +19,7 @@ use self::{
 };
 use crate::{Dice, Host, Nanos, Network, Process, Simulation};
 
+mod copies;
 mod faults;
 mod hard;
 mod oracle;
@@ -335,6 +335,7 @@ impl<'a> Job<'a> {
                 }
             }
             What::Fault(number) => self.strike(self.setting.faults[number].1),
+            What::Cancel => self.cancel(process),
             What::Kill(rank) => self.strike(Fault::KillRank(rank)),
             What::Thaw(rank) => {
                 self.simulation.thaw(Process(rank));
@@ -367,24 +368,6 @@ impl<'a> Job<'a> {
             }
         }
         self.hold(process, held);
-    }
-
-    /// A copy has nothing of what nobody needs any more when it is made, as the scheduler says that its keeper follows.
-    fn leave_out_settled(&mut self, copy: Process, member: Member, keeper: u32) {
-        let seat = self.sites[keeper as usize].seat;
-        let Some(scheduler) = &self.sites[seat.0 as usize].scheduler else {
-            return;
-        };
-        let settled = self.open.clone().map(|call| {
-            (
-                call,
-                scheduler
-                    .settled_bytes(Session { group: GROUP, call }, member)
-                    .unwrap_or_default(),
-            )
-        });
-        let begins = settled.filter(|(_, bytes)| *bytes > 0).collect();
-        self.sites[copy.0 as usize].begins = begins;
     }
 
     /// A site hears from a scheduler.
@@ -435,34 +418,6 @@ impl<'a> Job<'a> {
             let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates), Results::new());
             self.simulation.send(process, seat, MESSAGE_BYTES, what);
         }
-    }
-
-    /// A rank follows a new scheduler, and first tells it of the copy that it keeps.
-    fn announce_copy(&mut self, keeper: Process, seat: Site, term: Term) {
-        let copy = self.copy_kept_by(keeper.0);
-        let worker = &mut self.sites[copy.0 as usize].worker;
-        worker.handle_scheduler(seat, FromScheduler::NewTerm(term));
-        while let Some(action) = worker.poll_action() {
-            let WorkerAction::Tell(_, ToScheduler::Standing { sessions, .. }) = action else {
-                continue;
-            };
-            for standing in sessions.into_iter().filter(|standing| standing.end.is_none()) {
-                let message = ToScheduler::Announce {
-                    session: standing.session,
-                    call: standing.call,
-                    originals: standing.originals,
-                    are_enclosed: false,
-                };
-                let what = What::ToScheduler(Site(copy.0), message, Results::new());
-                self.simulation.send(copy, Process(seat.0), MESSAGE_BYTES, what);
-            }
-        }
-    }
-
-    /// The copy that a rank keeps, if any was made.
-    fn copy_kept_by(&self, rank: u32) -> Process {
-        let hosts = self.setting.hosts;
-        Process(2 * hosts + (rank + hosts - 1) % hosts)
     }
 
     /// A site contributes originals.

@@ -8,7 +8,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use ropewalk_reduce_core::{End, Member, OnLoss, OnRootLoss, Order};
+use ropewalk_reduce_core::{End, GiveUp, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
     Nanos, Process,
     reduction::{Fault, Made, Setting, Shared, Slow, run, run_in_turns, run_watched},
@@ -428,4 +428,22 @@ fn calls_at_once_keep_apart() {
         setting.calls.count = 3;
         run(&setting).unwrap_or_else(|violation| panic!("seed {seed}: {violation:?}"));
     }
+}
+
+/// A rank cancels in the middle: all are told that. One that cancels after the end changes nothing.
+#[test]
+fn a_cancelled_call_ends_for_all() {
+    let mut setting = Setting::new(8, 32 * MIB);
+    let undisturbed = run(&setting).unwrap().time.as_seconds();
+    setting.faults = vec![(Nanos::from_seconds(undisturbed / 2.0), Fault::Cancel(3))];
+    let outcome = run(&setting).unwrap();
+    let cancelled = End::GivenUp {
+        member: Member(3),
+        reason: GiveUp::Cancelled,
+        missing: Vec::new(),
+    };
+    assert_eq!(outcome.end, Some(cancelled));
+    assert!(outcome.time.as_seconds() < 0.6 * undisturbed);
+    setting.faults = vec![(Nanos::from_seconds(undisturbed * 2.0), Fault::Cancel(3))];
+    assert_eq!(run(&setting).unwrap().end, all_of_them());
 }

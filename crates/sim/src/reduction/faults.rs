@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ropewalk_reduce_core::{
-    Member, Session, Site, WorkerAction,
+    GiveUp, Member, Session, Site, WorkerAction,
     canary::{Canary, is_put_back},
 };
 
@@ -42,6 +42,7 @@ impl Job<'_> {
                     self.give_up_rank(rank);
                 }
             }
+            Fault::Cancel(rank) => self.simulation.after(Nanos(0), Process(rank), What::Cancel),
             Fault::Cut(from, to, span) => {
                 self.simulation.cut(Host(from), Host(to));
                 let world = Process(3 * setting.hosts);
@@ -51,6 +52,16 @@ impl Job<'_> {
                     self.simulation.after(setting.timeouts.link, world, what);
                 }
             }
+        }
+    }
+
+    /// A rank cancels its calls.
+    pub(super) fn cancel(&mut self, process: Process) {
+        self.oracle.note_cancelled(process.0);
+        let site = &mut self.sites[process.0 as usize];
+        for call in self.open.clone().filter(|call| !site.ends.contains_key(call)) {
+            let session = Session { group: GROUP, call };
+            site.worker.give_up(session, Member(process.0), GiveUp::Cancelled);
         }
     }
 

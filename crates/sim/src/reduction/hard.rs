@@ -61,6 +61,11 @@ impl Setting {
             };
             setting.faults.push((at, fault));
         }
+        if dice.once_in(8) {
+            let rank = dice.below(setting.hosts.into()) as u32;
+            let at = Nanos(dice.below(2 * setting.floor().0 + 1));
+            setting.faults.push((at, Fault::Cancel(rank)));
+        }
         setting
     }
 

@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use ropewalk_reduce_core::{End, Member, Order};
+use ropewalk_reduce_core::{End, GiveUp, Member, Order};
 
 use super::{Made, Setting, Shared, SiteState};
 
@@ -53,6 +53,8 @@ pub(super) struct Oracle {
     holders: BTreeMap<u32, BTreeSet<u32>>,
     overwritten: Option<u32>,
     not_copied: Option<u32>,
+    /// The ranks that cancelled their calls.
+    cancelled: BTreeSet<u32>,
     /// Links were cut: sites that live may not reach each other.
     has_cuts: bool,
     has_copies: bool,
@@ -73,6 +75,7 @@ impl Oracle {
             holders: BTreeMap::new(),
             overwritten: None,
             not_copied: None,
+            cancelled: BTreeSet::new(),
             has_cuts: setting.faults.iter().any(|(_, fault)| is_cut(fault)),
             has_copies: setting.copies.is_some() || setting.calls.shared.is_some(),
         }
@@ -102,6 +105,10 @@ impl Oracle {
 
     pub(super) fn note_not_copied(&mut self, site: u32) {
         self.not_copied.get_or_insert(site);
+    }
+
+    pub(super) fn note_cancelled(&mut self, rank: u32) {
+        self.cancelled.insert(rank);
     }
 
     pub(super) fn is_gone(&self, rank: u32) -> bool {
@@ -141,7 +148,10 @@ impl Oracle {
             Some(End::Lost(members)) => are_lost(members),
             Some(End::RootLost) => self.is_gone(self.root),
             Some(End::Failed(_)) => self.has_cuts,
-            Some(End::Mismatch(_) | End::GivenUp { .. }) => false,
+            Some(End::GivenUp { member, reason, .. }) => {
+                *reason == GiveUp::Cancelled && self.cancelled.contains(&member.0)
+            }
+            Some(End::Mismatch(_)) => false,
         };
         match told {
             Some(end) if !is_explained => Err(Violation::Verdict(end.clone())),

@@ -147,6 +147,8 @@ pub enum Fault {
     Freeze(u32, Nanos),
     /// No message passes from one host to another for so long.
     Cut(u32, u32, Nanos),
+    /// A rank cancels all its calls that have not ended.
+    Cancel(u32),
 }
 
 impl Setting {

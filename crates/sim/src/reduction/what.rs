@@ -39,6 +39,8 @@ pub(super) enum What {
     SchedulerDue,
     Fault(usize),
     Kill(u32),
+    /// A rank does not want its results any more.
+    Cancel,
     Thaw(u32),
     Heal(u32, u32),
     /// One host has heard nothing of another one for long, if the cut between them lasts.
