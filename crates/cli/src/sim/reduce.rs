@@ -7,7 +7,7 @@ use ropewalk_reduce_core::{End, Order};
 use ropewalk_sim::{
     Nanos,
     baseline::{self, Baseline},
-    reduction::{self, Fault, Setting, Slow},
+    reduction::{self, Fault, Outcome, Setting, Slow},
 };
 use serde::Serialize;
 
@@ -147,10 +147,17 @@ struct Row {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let judge = |seed| match reduction::run(&Setting::random(seed)) {
-        Ok(outcome) if matches!(outcome.end, Some(End::Done { .. })) => seeds::End::Well,
-        Ok(_) => seeds::End::Failed,
-        Err(violation) => seeds::End::Broken(format!("{violation:?}")),
+    let judge = |seed| {
+        let jobs = Setting::of_seed(seed).map(|setting| reduction::run(&setting));
+        let has_result = |job: &Result<Outcome, _>| {
+            job.as_ref()
+                .is_ok_and(|outcome| matches!(outcome.end, Some(End::Done { .. })))
+        };
+        match jobs.iter().find_map(|job| job.as_ref().err()) {
+            Some(violation) => seeds::End::Broken(format!("{violation:?}")),
+            None if jobs.iter().all(has_result) => seeds::End::Well,
+            None => seeds::End::Failed,
+        }
     };
     if let Some(code) = arguments.seeds.search("reduce", judge)? {
         return Ok(code);

@@ -13,7 +13,7 @@ use ropewalk_sim::seed_lines;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Seeds {
-    /// Run so many small jobs with random faults instead, and see that no promise is broken
+    /// Run the jobs of so many seeds with random faults instead, and see that no promise is broken
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
     /// The first seed
