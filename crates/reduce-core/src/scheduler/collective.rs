@@ -244,7 +244,9 @@ impl Collective {
             self.shares.note_all_merged();
         }
         self.spread.note_complete(from);
-        self.spread.is_enclosed |= is_enclosed;
+        if is_enclosed {
+            self.spread.note_enclosed();
+        }
         (!self.call.is_spread).then(|| self.done())
     }
 
@@ -298,6 +300,7 @@ impl Collective {
 
     /// Begins, if everybody is there; else sets the time to begin without those who are late.
     pub(super) fn consider(&mut self, view: &View, now: Duration) -> Option<End> {
+        self.spread.look_again();
         let have_all_called = self.have_all_called(view);
         if (self.has_unheeded || have_all_called)
             && let Some(end) = self.heed_losses(view)

@@ -23,11 +23,33 @@ pub(super) struct Spread {
     pub(super) is_enclosed: bool,
     /// The ranks that hold the whole result.
     pub(super) complete: BTreeSet<Site>,
+    /// The ranks that have yet to get it, if nothing else has changed since it was looked who has to.
+    pub(super) awaited: Option<BTreeSet<Site>>,
 }
 
 impl Spread {
     pub(super) fn note_complete(&mut self, site: Site) {
         self.complete.insert(site);
+        if let Some(awaited) = &mut self.awaited {
+            awaited.remove(&site);
+        }
+    }
+
+    /// The scheduler's side has the result, and may end the session with it.
+    pub(super) fn note_enclosed(&mut self) {
+        self.is_enclosed = true;
+        self.look_again();
+    }
+
+    /// Others may have to get the result from now on, or some not any more.
+    pub(super) fn look_again(&mut self) {
+        self.awaited = None;
+    }
+
+    /// Says if all have the result, as far as that is known without looking at all ranks.
+    pub(super) fn are_all_complete(&self) -> Option<bool> {
+        let awaited = self.awaited.as_ref().filter(|_| !self.is_stale);
+        awaited.map(BTreeSet::is_empty)
     }
 
     pub(super) fn is_current(&self, plan: PlanId) -> bool {

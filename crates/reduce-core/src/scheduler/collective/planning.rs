@@ -238,6 +238,10 @@ impl Collective {
         if !self.call.is_spread || !self.are_all_in_shares() {
             return None;
         }
+        // Each rank tells that it is complete: only the first time all are looked at.
+        if let Some(are_all_complete) = self.spread.are_all_complete() {
+            return are_all_complete.then(|| self.done());
+        }
         let root = self.root();
         let is_here = |site: &Site| !view.lost.contains(site) && !left.contains_key(site);
         let here: BTreeSet<Site> = self.ranks.sites().iter().copied().filter(is_here).collect();
@@ -248,9 +252,13 @@ impl Collective {
         let spread = &mut self.spread;
         let has_it = |site: &Site| spread.complete.contains(site);
         let gets_it = |site: &Site| spread.is_enclosed && self.announced.called.contains(site);
-        if here.iter().all(|site| has_it(site) || gets_it(site)) && has_it(&root) {
+        let lack_it = here.iter().filter(|site| !has_it(site) && !gets_it(site));
+        let root_lacks_it = (!has_it(&root)).then_some(root);
+        let awaited: BTreeSet<Site> = lack_it.copied().chain(root_lacks_it).collect();
+        if awaited.is_empty() {
             return Some(self.done());
         }
+        spread.awaited = Some(awaited);
         if receivers != spread.receivers || spread.is_stale {
             let before = std::mem::replace(&mut spread.receivers, receivers);
             spread.is_stale = false;
