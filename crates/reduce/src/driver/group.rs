@@ -46,7 +46,7 @@ pub enum Protection {
     /// is not ours nobody has it.
     #[default]
     Process,
-    /// The loss of this host too: so many ranks of other hosts copy it, in the background.
+    /// The loss of this host too: so many ranks of other hosts copy in the background what the root has not merged.
     /// [`Reduction::wait_until_protected`] tells when they have. If one of them is lost another one is asked. Under a
     /// process manager that is not ours each rank counts as a host if all are on one.
     Hosts {
