@@ -216,6 +216,21 @@ impl Plan {
         }
     }
 
+    /// The value that the user gives to a variable of a rank, for the job or for its program.
+    fn given(&self, group: &GroupPlan, rank: Rank, name: &str) -> Option<String> {
+        let program = group
+            .program_of(rank)
+            .map(|(_, program)| &program.segment.environment);
+        let mut given = self
+            .environment
+            .common
+            .variables
+            .iter()
+            .chain(program.into_iter().flatten());
+        let (_, value) = given.rfind(|(known, _)| known == name)?;
+        value.to_str().map(str::to_owned)
+    }
+
     /// The variables by which a rank learns who it is, without those that name descriptors. PMI's are those of
     /// MPICH's Hydra; those of Open MPI are for scripts that choose devices and files by them, and make no
     /// library believe that `mpirun` had started the rank; the others are what frameworks for machine learning read.
@@ -227,6 +242,7 @@ impl Plan {
         local_rank: usize,
         local_size: usize,
     ) -> Vec<(&'static str, String)> {
+        let given = |name: &str| self.given(group, rank, name);
         let (rank, size) = (rank.0.saturating_sub(group.first.0), group.size);
         let master_port = self
             .environment
@@ -246,8 +262,14 @@ impl Plan {
             ("WORLD_SIZE", size.to_string()),
             ("LOCAL_RANK", local_rank.to_string()),
             ("LOCAL_WORLD_SIZE", local_size.to_string()),
-            ("MASTER_ADDR", self.master_address(group).to_owned()),
-            ("MASTER_PORT", master_port.to_string()),
+            (
+                "MASTER_ADDR",
+                given("MASTER_ADDR").unwrap_or_else(|| self.master_address(group).to_owned()),
+            ),
+            (
+                "MASTER_PORT",
+                given("MASTER_PORT").unwrap_or_else(|| master_port.to_string()),
+            ),
             ("GFORTRAN_UNBUFFERED_PRECONNECTED", "y".to_owned()),
         ];
         if group.spawner.is_some() {

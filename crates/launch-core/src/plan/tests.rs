@@ -93,6 +93,28 @@ fn the_own_host_is_started_by_the_launcher() {
     assert_eq!(mapping.to_string(), "(vector,(1,2,1),(0,1,1))");
 }
 
+/// The address and the port of rank 0 are the user's, if the user gives them to the job or to the program.
+#[test]
+fn users_name_the_address_of_rank_0() {
+    let mut spec = JobSpec::new("agent", ranks(2));
+    let value = |spec: &JobSpec, wanted: &str| {
+        let plan = plan(spec, around()).unwrap();
+        let variables = plan.rank_variables(&plan.first_group(), HostId(0), Rank(1), 1, 2);
+        variables.into_iter().find(|(name, _)| *name == wanted).unwrap().1
+    };
+    assert_eq!(value(&spec, "MASTER_ADDR"), "127.0.0.1");
+    spec.environment.variables = vec![
+        ("MASTER_ADDR".into(), "job".into()),
+        ("MASTER_PORT".into(), "1".into()),
+    ];
+    assert_eq!(
+        (value(&spec, "MASTER_ADDR"), value(&spec, "MASTER_PORT")),
+        ("job".into(), "1".into())
+    );
+    spec.first.environment = vec![("MASTER_PORT".into(), "29500".into())];
+    assert_eq!(value(&spec, "MASTER_PORT"), "29500");
+}
+
 /// "Environment given to a process", as Hydra does by default: "PMI_RANK .. global rank in the process
 /// group", "PMI_ID .. set ONLY in port mode", "PMI_SPAWNED .. `1` in spawned processes only",
 /// "PMI_TOTALVIEW .. never set it", "prefer fd mode always". What names descriptors comes to it where
