@@ -64,7 +64,7 @@ impl Seeds {
             add(path, &new.map(|seed| format!("{seed}\n")).collect::<String>())?;
         }
         print(format_args!(
-            "{} jobs with random faults: {well} end well, {failed} with a verdict, {} break a promise",
+            "{} seeds of random faults: {well} end well, {failed} with a verdict, {} break a promise",
             well + failed + broken.len() as u64,
             broken.len()
         ))?;
