@@ -116,13 +116,15 @@ impl Copies {
                 "a copy is of a rank of this job, and begins before its end",
             )));
         }
-        match self.waiting.len() < Self::WAITING_MAX {
-            true if asked.owner != from => self.waiting.push_front(Pull::new(asked, responder, true)),
-            true => {
-                let is_urgent = asked.is_awaited;
-                self.waiting.push_back(Pull::new(asked, responder, is_urgent));
-            }
-            false => responder.answer(Err(Fault::new("too many copies wait to be made here"))),
+        if self.waiting.len() >= Self::WAITING_MAX {
+            return responder.answer(Err(Fault::new("too many copies wait to be made here")));
+        }
+        let is_only_one = asked.owner != from;
+        let is_urgent = is_only_one || asked.is_awaited;
+        let pull = Pull::new(asked, responder, is_urgent);
+        match is_only_one {
+            true => self.waiting.push_front(pull),
+            false => self.waiting.push_back(pull),
         }
     }
 
