@@ -110,6 +110,40 @@ fn verified(unit: &str) -> Output {
         .expect("install the Debian package systemd")
 }
 
+/// MPI Operator names its workers in a host file, and that file in HYDRA_HOST_FILE. The stand-in for ssh runs commands
+/// here.
+#[test]
+fn a_job_of_mpi_operator_finds_its_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let ssh = folder.path().join("ssh");
+    write_script(
+        &ssh,
+        "#!/bin/sh\necho \"$1\" >> \"${0%/*}/calls\"\nshift\nexec \"$@\"\n",
+    );
+    let hosts = folder.path().join("hostfile");
+    fs::write(
+        &hosts,
+        "ropewalk-worker-0.ropewalk.default.svc:2\nropewalk-worker-1.ropewalk.default.svc:2\n",
+    )
+    .unwrap();
+    let output = Command::new(ROPEWALK)
+        .args(["run", "--start-timeout", "120", "-iface", "127.0.0.1", "-n", "4"])
+        .args(["-prepend-pattern", "%h ", "sh", "-c", "echo rank $PMI_RANK"])
+        .env("HYDRA_HOST_FILE", &hosts)
+        .env("HYDRA_LAUNCHER_EXEC", &ssh)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    for (worker, rank) in [(0, 0), (0, 1), (1, 2), (1, 3)] {
+        let line = format!("ropewalk-worker-{worker}.ropewalk.default.svc rank {rank}");
+        assert!(said.contains(&line), "{said}");
+    }
+    let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
+    assert_eq!(calls.matches("ropewalk-worker-").count(), 2, "{calls}");
+}
+
 /// A job starts its agents by `kubexec`, which finds the pod of a host by the name of its Job and its index. The
 /// stand-in for kubectl knows the pods of two hosts and runs commands here.
 #[test]
