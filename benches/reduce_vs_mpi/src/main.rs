@@ -1,9 +1,10 @@
 //! Times a collective on floats, as `mpi_collective.c` beside it does for MPI.
 //!
 //! `reduce-vs-mpi [--rounds N] [--late-ms MS] [--compute-ms MS] [--at-once K] [--scheduler 1] [--kill 1]
-//! [reduce|allreduce] any|ordered [none|process|host|host-acknowledged] SIZE...` calls it for each size in bytes and prints a line `SIZE NANOSECONDS` for each of N rounds. The
-//! time is that of the rank that gets its result last, from its own call just after a barrier, after two rounds that
-//! are not counted. The result is verified on every rank that gets one.
+//! [reduce|allreduce] any|ordered [none|process|host|host-acknowledged] SIZE...` calls it for each size in bytes and
+//! prints a line `SIZE NANOSECONDS` for each of N rounds. The time is that of the rank that gets its result last, from
+//! its own call just after a barrier, after two rounds that are not counted. The result is verified on every rank that
+//! gets one.
 //!
 //! With `--late-ms` rank 4 calls so much later than the others, and the time begins when it calls. With `--at-once` a
 //! round is of K calls of which none waits for another, and the time is that of all. With `--compute-ms` each rank

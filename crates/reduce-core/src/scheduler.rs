@@ -16,6 +16,7 @@ use super::{
 
 mod call;
 mod collective;
+mod copies;
 mod detours;
 mod giving_way;
 mod pace;
@@ -280,20 +281,6 @@ impl Scheduler {
         }
         if !self.sessions.contains_key(&session) {
             self.view.troubles.forget_old(now);
-        }
-    }
-
-    /// Bytes at the beginning of a member's contribution that nobody needs any more, whatever is lost: a copy that is
-    /// made from its end on is whole as soon as it reaches them. They grow from plan to plan and from term to term.
-    /// Nothing if the session has no plan yet.
-    pub fn settled_bytes(&self, session: Session, member: Member) -> Option<u64> {
-        self.sessions.get(&session)?.settled_bytes(member)
-    }
-
-    /// What this site holds begins behind bytes that were [settled](Self::settled_bytes) when it was copied.
-    pub fn note_part(&mut self, session: Session, site: Site) {
-        if let Some(collective) = self.sessions.get_mut(&session) {
-            collective.note_part(site);
         }
     }
 

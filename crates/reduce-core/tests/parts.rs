@@ -82,7 +82,7 @@ fn told(scheduler: &mut Scheduler) -> (Option<Chunking>, Vec<End>) {
     (chunking, ends)
 }
 
-/// What the root has merged is settled, but for the last chunk of each class, which may be under way.
+/// All that the root has merged is settled, but for the last chunk of each class, which may be under way.
 #[test]
 fn what_is_merged_is_settled() {
     let mut scheduler = scheduler();
