@@ -15,7 +15,7 @@ pub(crate) struct ChildShares {
 
 impl ChildShares {
     pub(crate) fn new(others: &[&Source], shape: Shape) -> Self {
-        let parts = loads(others, shape);
+        let parts = loads(others);
         Self {
             shape,
             credits: vec![0.0; parts.len()],
@@ -32,10 +32,12 @@ impl ChildShares {
         }
         let able = (0..self.parts.len()).filter(|&at| self.parts[at] > 0.0);
         let mut able: BinaryHeap<Credit> = able.map(|at| Credit(self.credits[at], at)).collect();
+        let mut joints = self.shape.joints();
         while left > 0
             && let Some(Credit(credit, at)) = able.pop()
         {
-            let count = self.shape.children().min(left);
+            let count = if joints > 0 { 2.min(left) } else { 1 };
+            joints = joints.saturating_sub(1);
             children[at] += count as u32;
             left -= count;
             self.credits[at] = credit - count as f64;
@@ -70,7 +72,7 @@ impl PartialEq for Credit {
 }
 
 /// The children of each site in a class, on average. One site is the root's child, each other one somebody else's.
-fn loads(others: &[&Source], shape: Shape) -> Vec<f64> {
+fn loads(others: &[&Source]) -> Vec<f64> {
     let least = least_capacity(others);
     let capacity = |source: &&Source| {
         if source.capacity < least {
@@ -85,7 +87,7 @@ fn loads(others: &[&Source], shape: Shape) -> Vec<f64> {
         capacities.iter().sum::<f64>(),
         capacities.iter().copied().fold(0.0, f64::max),
     );
-    if shape != Shape::Chain || children * most > all {
+    if children * most > all {
         let part = |capacity: &f64| children * capacity / all.max(f64::MIN_POSITIVE);
         return capacities.iter().map(part).collect();
     }
@@ -127,7 +129,7 @@ mod tests {
         #[test]
         fn sites_get_their_parts(
             capacities in prop::collection::vec(0.05_f64..1.0, 2..40),
-            shape in prop_oneof![Just(Shape::Chain), Just(Shape::Binary)],
+            shape in prop_oneof![Just(Shape::Chains(1)), Just(Shape::Chains(3)), Just(Shape::Chains(20))],
         ) {
             const CLASSES: usize = 16;
             let sources = capacities.iter().enumerate().map(|(at, &capacity)| Source {
@@ -144,8 +146,8 @@ mod tests {
                 prop_assert_eq!(children.iter().sum::<u32>() as usize, capacities.len() - 1);
                 given.iter_mut().zip(children).for_each(|(given, count)| *given += count);
             }
-            for (given, part) in given.iter().zip(loads(&others, shape)) {
-                let most = CLASSES as f64 * part + shape.children() as f64;
+            for (given, part) in given.iter().zip(loads(&others)) {
+                let most = CLASSES as f64 * part + 2.0;
                 prop_assert!(f64::from(*given) <= most, "{given} of {most}");
             }
         }

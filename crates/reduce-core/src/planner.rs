@@ -1,9 +1,10 @@
 //! Trees for the classes of chunks, from rates and from who holds what.
 //!
 //! Each site but the root sends every chunk once, so that trees differ in who receives: a site receives a chunk
-//! from each of its children. As long as fast sites can have one child each, the tree is the same chain in all
-//! classes, in which each link in has one sender; the slowest site is its leaf. Otherwise the planner gives each site
-//! a number of children, over all classes together, in proportion to the rate at which it receives and folds.
+//! from each of its children. As long as fast sites can have one child each, the tree of few sites is the same chain in
+//! all classes, in which each link in has one sender; the slowest site is its leaf. The more sites there are, the more
+//! chains the tree is of, and few sites join them. Otherwise the planner gives each site a number of children, over all
+//! classes together, in proportion to the rate at which it receives and folds.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -114,39 +115,53 @@ impl Ring {
 /// A shape of trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Each inner site has one child: the fewest sites share a link.
-    Chain,
-    /// Each inner site has two children and is a leaf in another class (Sanders, Speck, Traeff: "Two-tree
-    /// algorithms for full bandwidth broadcast, reduction and scan", 2009): the depth is logarithmic.
-    Binary,
+    /// So many chains, at least one, whose ends a binary tree joins. Each chain ends in a leaf, and who has two children
+    /// in one class is a leaf in another. With one chain the fewest sites share a link; with as many as there can be
+    /// each inner site has two children, and the depth is logarithmic (Sanders, Speck, Traeff: "Two-tree algorithms for
+    /// full bandwidth broadcast, reduction and scan", 2009).
+    Chains(u32),
     /// Chains of chains, as the bracketing wants it.
     Blocks,
 }
 
 impl Shape {
-    pub(crate) fn children(self) -> u64 {
+    /// The sites of a class that get two children before the others get one.
+    pub(crate) fn joints(self) -> usize {
         match self {
-            Self::Chain | Self::Blocks => 1,
-            Self::Binary => 2,
+            Self::Chains(count) => count.saturating_sub(1) as usize,
+            Self::Blocks => 0,
         }
     }
 
-    /// The time of a link, in times of what its bytes take. In binary trees a site is sent to by two others at once in
-    /// half of the classes and by nobody in the rest, and these do not alternate as evenly as they should: measured,
-    /// with 8 hosts at 400 Mbit/s and 2 to 32 MiB.
-    fn sharing(self) -> f64 {
-        match self {
-            Self::Chain | Self::Blocks => 1.0,
-            Self::Binary => 1.2,
-        }
+    /// The shapes to choose from for so many sites.
+    fn of_chains(sites: usize) -> impl Iterator<Item = Self> {
+        let most = (sites.div_ceil(2).max(1)) as u32;
+        let counts = (0..most.ilog2() + 1).map(|log2| 1 << log2);
+        counts.chain([most]).map(Self::Chains)
     }
 
-    /// Levels of a tree of so many sites.
-    fn depth(self, sites: usize) -> f64 {
+    /// The time of a link, in times of what its bytes take. Who joins two chains is sent to by two others at once in
+    /// one class and by nobody in the next, and these do not alternate as evenly as they should: the more so the more
+    /// sites are joints, and in a ring. Measured by `ropewalk sim reduce` with 16 to 1,000 hosts.
+    fn sharing(self, sites: usize, ring: Option<Ring>) -> f64 {
+        let Self::Chains(count @ 2..) = self else {
+            return 1.0;
+        };
+        let few = if ring.is_some() { 1.15 } else { 1.03 };
+        few + 0.17 * (2.0 * f64::from(count) / sites as f64).powi(2)
+    }
+
+    /// Levels of a tree of so many sites: those where a site has one child, and those where it has two.
+    fn depth(self, sites: usize) -> (f64, f64) {
         match self {
-            Self::Chain => sites as f64,
-            Self::Binary => (sites as f64 + 1.0).log2(),
-            Self::Blocks => (bracketing::block_of(sites) + sites / bracketing::block_of(sites)) as f64,
+            Self::Chains(count) => {
+                let count = f64::from(count);
+                ((sites as f64 + 1.0 - count) / count, count.log2())
+            }
+            Self::Blocks => {
+                let block = bracketing::block_of(sites);
+                ((block + sites / block) as f64, 0.0)
+            }
         }
     }
 }
@@ -210,11 +225,13 @@ impl Planner<'_> {
             _ => most,
         };
         let classes = whole_bytes.div_ceil(chunk_bytes) / Self::CHUNKS_OF_CLASS_MIN;
+        let classes = classes.clamp(1, most) as u16;
         Chunking {
             bytes,
             blocks,
             chunk_bytes,
-            classes: classes.clamp(1, most) as u16,
+            // Who joins chains in one class is a leaf in the next.
+            classes: if classes > 1 { classes & !1 } else { 1 },
         }
     }
 
@@ -222,14 +239,13 @@ impl Planner<'_> {
     pub(crate) fn shape(&self, bytes: u64, chunk_bytes: u64, sites: usize) -> Shape {
         let time = |shape| self.time(bytes, chunk_bytes, sites, shape);
         match (self.order, self.contributions) {
-            (Order::Ordered, Contributions::Shared(_)) => return Shape::Chain,
+            (Order::Ordered, Contributions::Shared(_)) => return Shape::Chains(1),
             (Order::Ordered, _) => return Shape::Blocks,
             (Order::Any, _) => {}
         }
-        match time(Shape::Chain) <= time(Shape::Binary) {
-            true => Shape::Chain,
-            false => Shape::Binary,
-        }
+        let shapes = Shape::of_chains(sites);
+        let best = shapes.min_by(|&one, &other| time(one).total_cmp(&time(other)));
+        best.unwrap_or(Shape::Chains(1))
     }
 
     /// The estimated time: the vector passes one link, after the first chunk has passed all levels. In a ring it passes
@@ -243,11 +259,11 @@ impl Planner<'_> {
         let chunk_bytes = chunk_bytes.min(bytes.max(1)) as f64;
         let chunks = (bytes as f64 / chunk_bytes).max(1.0);
         let halves = if self.ring.is_some() { 2.0 } else { 1.0 };
-        let together = shape.children() as f64 * halves;
-        let level = latency + per_chunk + together * chunk_bytes / rate;
-        let depth = shape.depth(sites) * halves;
-        let links = shape.sharing() * halves * bytes as f64 / rate;
-        links.hypot(halves * chunks * per_chunk) + depth * level
+        let level = |children: f64| latency + per_chunk + children * halves * chunk_bytes / rate;
+        let (chain, joints) = shape.depth(sites);
+        let levels = halves * (chain * level(1.0) + joints * level(2.0));
+        let links = shape.sharing(sites, self.ring) * halves * bytes as f64 / rate;
+        links.hypot(halves * chunks * per_chunk) + levels
     }
 
     /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.
@@ -268,7 +284,7 @@ impl Planner<'_> {
         let mut shares = ChildShares::new(&standing, shape);
         let tree_of = |class| {
             let mut standing = by_host.standing(class);
-            let ring = self.ring.filter(|_| shape == Shape::Chain);
+            let ring = self.ring.filter(|_| shape == Shape::Chains(1));
             let turned = ring.and_then(|ring| ring.turn(&mut standing, class));
             let mut tree = self.tree(own, &standing, turned.unwrap_or_else(|| shares.next_class()));
             by_host.add_others(&mut tree, class);
@@ -437,18 +453,42 @@ mod tests {
         }
     }
 
-    /// Many sites make trees of logarithmic depth, few a chain.
+    /// Few sites make a chain, and many make trees of logarithmic depth, of chains that are as long as they may be.
     #[test]
     fn the_shape_follows_the_number() {
         let none = BTreeSet::new();
-        let depth = |sites: usize| {
-            let chunking = planner(&none).chunking(8 << 20, 1, sites);
+        let depth = |bytes: u64, sites: usize| {
+            let chunking = planner(&none).chunking(bytes, 1, sites);
             let trees = planner(&none).trees(&sources(&vec![1.0; sites]), &chunking, ShareId(0));
             trees.iter().map(Tree::depth).max().unwrap()
         };
-        assert_eq!(depth(8), 7);
-        assert!(depth(1_000) <= 12);
-        assert!(depth(10_000) <= 16);
+        assert_eq!(depth(8 << 20, 8), 7);
+        for (bytes, sites, depths) in [
+            (1 << 18, 1_000, 9..14),
+            (8 << 20, 1_000, 14..28),
+            (128 << 20, 1_000, 28..100),
+            (1 << 18, 10_000, 13..18),
+            (128 << 20, 10_000, 20..100),
+        ] {
+            let depth = depth(bytes, sites) as usize;
+            assert!(depths.contains(&depth), "{bytes} bytes, {sites} sites: {depth}");
+        }
+    }
+
+    /// Who joins two chains in one class is a leaf in the next.
+    #[test]
+    fn joints_take_turns() {
+        let none = BTreeSet::new();
+        let chunking = planner(&none).chunking(8 << 20, 1, 200);
+        let trees = planner(&none).trees(&sources(&[1.0; 200]), &chunking, ShareId(0));
+        let joints = |trees: &[Tree]| received(trees, 200).iter().filter(|&&count| count == 2).count();
+        assert!(joints(&trees[..1]) > 4);
+        for two in trees.chunks(2) {
+            let received = received(two, 200);
+            assert!(received.iter().all(|&count| count <= 3), "{received:?}");
+            let equal = received.iter().filter(|&&count| count == 2).count();
+            assert!(equal >= 198, "{received:?}");
+        }
     }
 
     /// In a ring each site but the root receives as much of both halves together, and has one neighbour on each side in
