@@ -142,13 +142,14 @@ impl Shape {
 
     /// The time of a link, in times of what its bytes take. Who joins two chains is sent to by two others at once in
     /// one class and by nobody in the next, and these do not alternate as evenly as they should: the more so the more
-    /// sites are joints, and in a ring. Measured by `ropewalk sim reduce` with 16 to 1,000 hosts.
+    /// sites are joints, the more hosts are slow at times, and in a ring. Measured by `ropewalk sim reduce` with 16 to
+    /// 1,000 hosts, alone and beside other programs.
     fn sharing(self, sites: usize, ring: Option<Ring>) -> f64 {
         let Self::Chains(count @ 2..) = self else {
             return 1.0;
         };
         let few = if ring.is_some() { 1.15 } else { 1.03 };
-        few + 0.17 * (2.0 * f64::from(count) / sites as f64).powi(2)
+        few + 0.17 * 2.0 * f64::from(count) / sites as f64
     }
 
     /// Levels of a tree of so many sites: those where a site has one child, and those where it has two.
