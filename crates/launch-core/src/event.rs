@@ -22,6 +22,17 @@ use crate::{
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobEvent {
+    /// A rank is about to run on these processors ([`Placement::tells_bindings`](crate::Placement::tells_bindings)).
+    Bound {
+        /// Who.
+        rank: Rank,
+        /// The name of its host.
+        host: String,
+        /// It is bound to them; else the system chooses among them.
+        is_bound: bool,
+        /// The processors, by the kernel's numbers; none if they are not known.
+        processors: Vec<u32>,
+    },
     /// A rank that was [`Stopped`](Self::Stopped) goes on.
     Continued {
         /// Who.

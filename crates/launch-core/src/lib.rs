@@ -63,7 +63,7 @@ pub use lines::{OUTPUT_LINE_SIZE_MAX, WholeLines};
 pub use names::{NAME_SERVER_PORT, NameServerAccess, NameServerKey};
 pub use outcome::JobOutcome;
 pub use placement::{
-    Binding, BindingSyntaxError, CacheKind, DealOrder, Part, Parts, Placement, PlacementError, RankMap,
-    RankMapError, UserBinding,
+    Binding, BindingError, BindingSyntaxError, CacheKind, CountedParts, DealOrder, Mapping, Part, Parts,
+    Placement, PlacementError, RankMap, RankMapError, UserBinding, processor_list,
 };
 pub use verdict::{Ending, Failure, FailureKind, MemoryShortage, SpawnedAs, Verdict};

@@ -13,8 +13,8 @@ use thiserror::Error;
 
 use crate::hosts::HostSlots;
 
-pub use binding::{Binding, BindingSyntaxError, CacheKind, Part, Parts, UserBinding};
-pub use bindings::{BindingError, Bindings};
+pub use binding::{Binding, BindingSyntaxError, CacheKind, Mapping, Part, Parts, UserBinding};
+pub use bindings::{BindingError, Bindings, CountedParts, processor_list};
 pub use processors::Processor;
 pub use rank_map::{RankMap, RankMapError};
 
@@ -61,12 +61,19 @@ impl HostPlan {
 pub struct Placement {
     /// How many ranks each host takes in one turn, instead of its slots.
     pub ranks_per_host: Option<u32>,
+    /// The parts of the launcher's host by which `ranks_per_host` was counted: a host that has another number of them
+    /// starts no rank.
+    pub counted: Option<CountedParts>,
     /// In which order.
     pub order: DealOrder,
+    /// In which order the ranks are numbered, once it is known how many each host takes; as they are dealt if `None`.
+    pub numbering: Option<DealOrder>,
     /// Where each rank runs, instead of all that; only how many a host takes at most counts still.
     pub rank_map: Option<RankMap>,
     /// To which processors of its host each rank is bound.
     pub binding: Binding,
+    /// The launcher hears to which processors each rank is bound.
+    pub tells_bindings: bool,
     /// How many graphics processors each rank gets, by `CUDA_VISIBLE_DEVICES`: the first of a host those from
     /// number 0 on, the next those that follow. With 0 it gets none, with `None` nothing is said.
     pub gpus_per_rank: Option<u16>,
@@ -206,7 +213,31 @@ pub fn place(
         }
     }
     plans.retain(|plan| !plan.runs.is_empty());
+    if let Some(order) = placement.numbering {
+        number(&mut plans, order);
+    }
     Ok(plans)
+}
+
+/// Numbers the ranks again, of which each host keeps as many as it has: host by host, or one of each host in turn.
+fn number(plans: &mut [HostPlan], order: DealOrder) {
+    let mut left: Vec<u32> = plans
+        .iter_mut()
+        .map(|plan| plan.runs.drain(..).map(|run| run.count).sum())
+        .collect();
+    let most = match order {
+        DealOrder::ByNode => 1,
+        DealOrder::BySlot => u32::MAX,
+    };
+    let mut next = 0;
+    while left.iter().any(|&left| left > 0) {
+        for (plan, left) in plans.iter_mut().zip(&mut left) {
+            let count = most.min(*left);
+            add(&mut plan.runs, Rank(next), count);
+            next += count;
+            *left -= count;
+        }
+    }
 }
 
 fn add(runs: &mut Vec<RankRun>, first: Rank, count: u32) {
@@ -289,6 +320,30 @@ mod tests {
         );
     }
 
+    /// Ranks are numbered host by host or in turn, however many hosts were dealt; Open MPI 4.1.4 shows the same for
+    /// `--host a:2,b:2` with each pair of `--map-by` and `--rank-by`.
+    #[test]
+    fn ranks_are_numbered() {
+        use DealOrder::{ByNode, BySlot};
+        let of = |name: &str, ranks: &[u32]| (name.to_owned(), ranks.to_vec());
+        for (hosts, ranks, order, numbering, a, b) in [
+            ("a:2,b:2", 4, BySlot, BySlot, &[0, 1][..], &[2, 3][..]),
+            ("a:2,b:2", 4, BySlot, ByNode, &[0, 2], &[1, 3]),
+            ("a:2,b:2", 4, ByNode, BySlot, &[0, 1], &[2, 3]),
+            ("a:2,b:2", 4, ByNode, ByNode, &[0, 2], &[1, 3]),
+            ("a:3,b:1", 4, BySlot, ByNode, &[0, 2, 3], &[1]),
+            ("a:1,b:1", 4, BySlot, BySlot, &[0, 1], &[2, 3]),
+        ] {
+            let placement = Placement {
+                order,
+                numbering: Some(numbering),
+                ..Placement::default()
+            };
+            let found = placed(ranks, hosts, &placement);
+            assert_eq!(found, [of("a", a), of("b", b)], "{hosts} {order:?} {numbering:?}");
+        }
+    }
+
     /// `max_slots` is never exceeded: what does not fit is an error.
     #[test]
     fn the_most_slots_are_kept() {
@@ -341,13 +396,18 @@ mod tests {
             ranks in 1u32..200,
             slots in proptest::collection::vec((0u8..5, 1u32..9), 0..12),
             by_node: bool,
+            numbered_by_node: Option<bool>,
         ) {
             let hosts: Vec<_> = slots
                 .iter()
                 .map(|(name, slots)| HostSlots::new(format!("h{name}"), *slots).unwrap())
                 .collect();
-            let order = if by_node { DealOrder::ByNode } else { DealOrder::BySlot };
-            let placement = Placement { order, ..Placement::default() };
+            let order = |by_node| if by_node { DealOrder::ByNode } else { DealOrder::BySlot };
+            let placement = Placement {
+                order: order(by_node),
+                numbering: numbered_by_node.map(order),
+                ..Placement::default()
+            };
             let plans = place(ranks, &hosts, &placement, "own").unwrap();
             let mut seen: Vec<_> = plans.iter().flat_map(HostPlan::ranks).collect();
             seen.sort_unstable();

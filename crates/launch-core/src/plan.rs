@@ -95,6 +95,8 @@ pub fn plan(spec: &JobSpec, around: Surroundings) -> Result<Plan, PlacementError
         stdin: spec.stdin,
         has_terminals: spec.has_terminals,
         binding: spec.placement.binding.clone(),
+        counted: spec.placement.counted,
+        tells_bindings: spec.placement.tells_bindings,
         pmi: PlannedPmi {
             protocol: spec.pmi.protocol,
             universe_size: match spec.pmi.universe {

@@ -261,6 +261,15 @@ pub enum Report {
     },
     /// The first of the host's ranks that wants to hear of departures.
     Attached,
+    /// A rank runs on these processors, if somebody wants to know.
+    Bound {
+        /// The rank.
+        rank: Rank,
+        /// It is bound to them; else the system chooses among them.
+        is_bound: bool,
+        /// The processors, by the kernel's numbers; none if they are not known.
+        processors: Vec<u32>,
+    },
     /// All ranks of the host are gone, and it takes no others, though hosts below it may.
     Closed,
     /// A stopped rank goes on.

@@ -22,13 +22,15 @@
 mod driver;
 
 pub use driver::{
-    LaunchError, Launcher, Layout, NameServer, RankPlace, agent_main, interface_addresses, is_own_host,
+    LaunchError, Launcher, Layout, NameServer, RankPlace, agent_main, count_parts, interface_addresses,
+    is_own_host,
 };
 pub use ropewalk_launch_core::{
-    AgentStart, Binding, BindingSyntaxError, CacheKind, DealOrder, Ending, Failure, FailureKind, Inherited,
-    Injection, JobEnvironment, JobEvent, JobNetwork, JobOutcome, JobSpec, MemoryShortage, NAME_SERVER_PORT,
-    NameServerAccess, NameServerKey, OUTPUT_LINE_SIZE_MAX, OnFailure, OnStopped, OutputStream, Part, Parts,
-    Placement, PlacementError, PmiOptions, RankMap, RankMapError, RankNetwork, Reactions, RespawnPolicy,
-    Segment, Singleton, SpawnedAs, Stall, StallDetection, StartMethod, StdinSource, TimeLimits, UniverseSize,
-    UserBinding, Verdict, hosts, mpi, restart,
+    AgentStart, Binding, BindingError, BindingSyntaxError, CacheKind, CountedParts, DealOrder, Ending,
+    Failure, FailureKind, Inherited, Injection, JobEnvironment, JobEvent, JobNetwork, JobOutcome, JobSpec,
+    Mapping, MemoryShortage, NAME_SERVER_PORT, NameServerAccess, NameServerKey, OUTPUT_LINE_SIZE_MAX,
+    OnFailure, OnStopped, OutputStream, Part, Parts, Placement, PlacementError, PmiOptions, RankMap,
+    RankMapError, RankNetwork, Reactions, RespawnPolicy, Segment, Singleton, SpawnedAs, Stall,
+    StallDetection, StartMethod, StdinSource, TimeLimits, UniverseSize, UserBinding, Verdict, hosts, mpi,
+    processor_list, restart,
 };

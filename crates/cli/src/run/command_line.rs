@@ -28,7 +28,7 @@ use std::{
 
 use anyhow::Context;
 use ropewalk_fabric::JobKey;
-use ropewalk_launch::JobSpec;
+use ropewalk_launch::{BindingError, CountedParts, JobSpec, Part, count_parts};
 
 use self::settings::Settings;
 use super::{checkpoints::CheckpointOptions, pattern::Pattern, shown_ranks::ShownRanks};
@@ -63,6 +63,8 @@ pub(super) struct Output {
     pub(super) prefix: Option<Pattern>,
     /// Files for standard output and standard error, instead of those of this command.
     pub(super) files: [Option<Pattern>; 2],
+    /// A folder with a file for each rank and stream.
+    pub(super) folder: Option<OutputFolder>,
     pub(super) shown_ranks: ShownRanks,
     pub(super) prints_rank_map: bool,
     pub(super) print_exit_codes: bool,
@@ -76,11 +78,21 @@ pub(super) struct Output {
     pub(super) report: Option<PathBuf>,
 }
 
+/// Where the output of each rank is written to files.
+#[derive(Debug)]
+pub(super) struct OutputFolder {
+    pub(super) path: PathBuf,
+    /// The output goes where it would go without the folder too.
+    pub(super) is_shown: bool,
+}
+
 /// The world around the words: variables and files.
 pub(super) struct Surroundings<'a> {
     pub(super) agent: PathBuf,
     pub(super) variable: &'a dyn Fn(&str) -> Option<OsString>,
     pub(super) read: &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
+    /// Counts the parts of this host.
+    pub(super) count_parts: &'a dyn Fn(Part) -> Result<CountedParts, BindingError>,
     /// Reads a key, which nobody but its owner may read.
     pub(super) read_key: &'a dyn Fn(&Path) -> std::io::Result<JobKey>,
 }
@@ -131,6 +143,7 @@ pub(crate) fn some_options(words: Vec<OsString>, known: &'static [&'static str])
         agent: env::current_exe().context("cannot find my own executable")?,
         variable: &|name| env::var_os(name),
         read: &|path| fs::read(path),
+        count_parts: &count_parts,
         read_key: &JobKey::read_from,
     };
     let mut settings = Settings::new(&around);

@@ -1,8 +1,7 @@
 //! Writing what the ranks write.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::File,
+    collections::BTreeSet,
     io::{self, IsTerminal, Write},
     path::PathBuf,
 };
@@ -10,7 +9,9 @@ use std::{
 use ropewalk_launch::{JobEvent, Launcher, OUTPUT_LINE_SIZE_MAX, OutputStream, RankPlace};
 use ropewalk_names::{HostId, Rank};
 
-use super::{pattern::Pattern, progress, shown_ranks::ShownRanks};
+use super::{
+    file_table::FileTable, pattern::Pattern, progress, rank_files::RankFiles, shown_ranks::ShownRanks,
+};
 use crate::watcher::Watcher;
 
 /// Writes the lines of all ranks, each in one piece.
@@ -20,8 +21,10 @@ pub(super) struct Console {
     is_plain: [bool; 2],
     /// Where standard output and standard error go, if not to our own.
     patterns: [Option<Pattern>; 2],
+    /// Where both go besides, or instead.
+    rank_files: Option<RankFiles>,
     shown_ranks: ShownRanks,
-    files: BTreeMap<PathBuf, File>,
+    files: FileTable,
     buffer: Vec<u8>,
     stream: OutputStream,
     /// The rank whose last line has no end yet, of standard error and of standard output.
@@ -43,6 +46,7 @@ impl Console {
     pub(super) fn new(
         prefix: Option<Pattern>,
         patterns: [Option<Pattern>; 2],
+        rank_files: Option<RankFiles>,
         shown_ranks: ShownRanks,
     ) -> Self {
         Self {
@@ -50,8 +54,9 @@ impl Console {
                 .map(|is_terminal| prefix.is_some() && !is_terminal),
             prefix,
             patterns,
+            rank_files,
             shown_ranks,
-            files: BTreeMap::new(),
+            files: FileTable::default(),
             buffer: Vec::new(),
             stream: OutputStream::Stdout,
             unfinished: [None; 2],
@@ -90,12 +95,18 @@ impl Console {
         stream: OutputStream,
         line: &[u8],
     ) -> io::Result<()> {
+        if let Some(files) = &self.rank_files {
+            self.files
+                .write_in_folder(files.file(rank, place, stream), line)?;
+            if !files.is_shown {
+                return Ok(());
+            }
+        }
         if !self.shown_ranks.has(rank) {
             return Ok(());
         }
         if let Some(pattern) = &self.patterns[usize::from(stream == OutputStream::Stderr)] {
-            let path = PathBuf::from(pattern.fill(rank, place));
-            return self.write_to_file(path, line);
+            return self.files.write(PathBuf::from(pattern.fill(rank, place)), line);
         }
         if stream != self.stream || self.buffer.len() >= Self::BUFFERED_MAX {
             self.flush()?;
@@ -149,17 +160,15 @@ impl Console {
         }
     }
 
-    /// The first line that goes to a file replaces what was in it before.
-    fn write_to_file(&mut self, path: PathBuf, line: &[u8]) -> io::Result<()> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        if !self.files.contains_key(&path) {
-            let file = File::create(&path).map_err(named)?;
-            self.files.insert(path.clone(), file);
+    /// A rank has files from its start on, whatever it writes.
+    fn make_rank_files(&mut self, rank: Rank, place: &RankPlace<'_>) -> io::Result<()> {
+        let Some(files) = &self.rank_files else {
+            return Ok(());
+        };
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+            self.files.write_in_folder(files.file(rank, place, stream), b"")?;
         }
-        match self.files.get_mut(&path) {
-            Some(file) => file.write_all(line).map_err(named),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -190,18 +199,24 @@ impl Watcher for Console {
     fn handle(&mut self, event: &JobEvent, launcher: &Launcher) -> anyhow::Result<()> {
         match event {
             JobEvent::Output { rank, stream, line } if self.failure.is_none() => {
-                let unknown = RankPlace {
-                    host: "",
-                    host_number: HostId(0),
-                    group: 0,
-                };
-                let place = launcher.place_of(*rank).unwrap_or(unknown);
-                let written = self.line(*rank, &place, *stream, line);
+                let written = self.line(*rank, &place_of(*rank, launcher), *stream, line);
                 self.note(written, launcher)
+            }
+            JobEvent::Started { rank, .. } if self.failure.is_none() => {
+                let made = self.make_rank_files(*rank, &place_of(*rank, launcher));
+                self.note(made, launcher)
             }
             _ => Ok(()),
         }
     }
+}
+
+fn place_of(rank: Rank, launcher: &Launcher) -> RankPlace<'_> {
+    launcher.place_of(rank).unwrap_or(RankPlace {
+        host: "",
+        host_number: HostId(0),
+        group: 0,
+    })
 }
 
 pub(super) const SIGPIPE: i32 = 13;
@@ -230,7 +245,7 @@ mod tests {
     #[test]
     fn cuts_are_marked() {
         let long = vec![b'x'; OUTPUT_LINE_SIZE_MAX + 1];
-        let mut console = Console::new(None, [None, None], ShownRanks::default());
+        let mut console = Console::new(None, [None, None], None, ShownRanks::default());
         let mut written = Vec::new();
         let place = RankPlace {
             host: "host",

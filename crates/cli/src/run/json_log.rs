@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn the_page_names_every_key() {
         let mut kinds = kinds();
-        assert_eq!(kinds.len(), 21, "{kinds:?}");
+        assert_eq!(kinds.len(), 22, "{kinds:?}");
         let examples = examples().into_iter().map(|(event, _)| event);
         let mut objects: Vec<_> = examples
             .map(|event| serde_json::to_value(event).unwrap())
@@ -275,6 +275,15 @@ mod tests {
         };
         let told = failure.to_string();
         vec![
+            (
+                JobEvent::Bound {
+                    rank,
+                    host: host.clone(),
+                    is_bound: true,
+                    processors: vec![0, 4],
+                },
+                r#"{"event":"bound","host":"node","is_bound":true,"processors":[0,4],"rank":3}"#.to_owned(),
+            ),
             (
                 JobEvent::Continued {
                     rank,

@@ -5,6 +5,7 @@ mod checkpoints;
 mod command_line;
 mod console;
 mod fate;
+mod file_table;
 mod json_log;
 mod metrics;
 mod metrics_server;
@@ -13,6 +14,7 @@ mod observer;
 mod openfoam;
 mod pattern;
 mod progress;
+mod rank_files;
 mod rank_map;
 mod record;
 mod reductions;
@@ -34,7 +36,9 @@ use std::{
 
 use anyhow::{Context, bail};
 use ropewalk_fabric::JobKey;
-use ropewalk_launch::{JobEvent, JobOutcome, JobSpec, Launcher, Verdict};
+#[cfg(feature = "fuzzing")]
+use ropewalk_launch::BindingError;
+use ropewalk_launch::{JobEvent, JobOutcome, JobSpec, Launcher, Verdict, count_parts};
 use ropewalk_openfoam::{Case, Loading};
 
 use checkpoints::{Bookkeeper, CheckpointOptions, Checkpoints};
@@ -50,6 +54,7 @@ use narrator::Narrator;
 use observer::Observer;
 use openfoam::CaseKeeper;
 use progress::Progress;
+use rank_files::RankFiles;
 pub(crate) use saving::Saving;
 use saving::SavingWatch;
 
@@ -101,6 +106,7 @@ impl Arguments {
             agent: env::current_exe().context("cannot find my own executable")?,
             variable: &|name| env::var_os(name),
             read: &|path| fs::read(path),
+            count_parts: &count_parts,
             read_key: &JobKey::read_from,
         };
         parse(self.words, &around)
@@ -140,6 +146,7 @@ pub(crate) fn fuzz_command_line(bytes: &[u8]) {
             true => Err(io::ErrorKind::NotFound.into()),
             false => Ok(file.to_vec()),
         },
+        count_parts: &|part| Err(BindingError::NoPart { part }),
         // Behind it names would be looked up in the network.
         read_key: &|_| Err(io::ErrorKind::NotFound.into()),
     };
@@ -163,6 +170,7 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     let Output {
         prefix,
         files,
+        folder,
         shown_ranks,
         prints_rank_map,
         print_exit_codes,
@@ -212,7 +220,12 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         observer,
         loading: case.is_some().then(Loading::default),
         narrator: Narrator::new(verbose, print_exit_codes),
-        console: Console::new(prefix, files, shown_ranks),
+        console: Console::new(
+            prefix,
+            files,
+            folder.map(|folder| RankFiles::new(folder, ranks)),
+            shown_ranks,
+        ),
     };
     let outcome = loop {
         let event = match launcher.next_event(Some(Duration::ZERO))? {

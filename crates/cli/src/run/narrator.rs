@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ropewalk_launch::{Ending, JobEvent, Launcher};
+use ropewalk_launch::{Ending, JobEvent, Launcher, processor_list};
 use ropewalk_names::Rank;
 
 use super::{saving::Saving, say};
@@ -76,6 +76,12 @@ impl Watcher for Narrator {
 fn told(event: &JobEvent) -> Option<String> {
     let seconds = Duration::as_secs_f64;
     Some(match event {
+        JobEvent::Bound {
+            rank,
+            host,
+            is_bound,
+            processors,
+        } => bound(*rank, host, *is_bound, processors),
         JobEvent::NameServerFailed { reason } => reason.clone(),
         JobEvent::Notice { rank, text } => format!("rank {rank}: {text}"),
         JobEvent::Stalled {
@@ -139,6 +145,16 @@ fn details<'a>(event: &JobEvent, host_of: impl Fn(Rank) -> &'a str) -> Option<St
         }
         _ => return None,
     })
+}
+
+/// The words about a rank's processors.
+fn bound(rank: Rank, host: &str, is_bound: bool, processors: &[u32]) -> String {
+    let list = processor_list(processors);
+    match (is_bound, processors) {
+        (true, _) => format!("rank {rank} on host {host} is bound to processors {list}"),
+        (false, []) => format!("rank {rank} on host {host} is not bound"),
+        (false, _) => format!("rank {rank} on host {host} is not bound: it may run on processors {list}"),
+    }
 }
 
 /// Why a job is asked to save.

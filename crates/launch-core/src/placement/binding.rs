@@ -15,14 +15,23 @@ pub enum Binding {
     Parts {
         /// To which.
         parts: Parts,
-        /// Into which domains the host is divided: each rank is bound in the domain behind that of the rank
-        /// before it, and to those of its parts that nobody has, as long as there are some.
-        mapping: Parts,
+        /// The domains of the host in which its ranks are bound, one after the other.
+        mapping: Mapping,
     },
     /// To one processor each, in the order of their numbers.
     RoundRobin,
     /// As a list says; ranks that it has no entry for are bound nowhere.
     User(UserBinding),
+}
+
+/// Division of a host into domains, which its ranks get in turn. In its domain a rank is bound to those parts that no
+/// rank has, as long as there are some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapping {
+    /// The extent of each domain.
+    pub domain: Parts,
+    /// How many ranks in a row get the same domain.
+    pub ranks: NonZeroU32,
 }
 
 /// So many parts of a host, one beside the other.
@@ -186,6 +195,14 @@ impl From<Part> for Parts {
     }
 }
 
+impl From<Parts> for Mapping {
+    /// Each rank gets the domain behind that of the rank before it.
+    fn from(domain: Parts) -> Self {
+        let ranks = NonZeroU32::MIN;
+        Self { domain, ranks }
+    }
+}
+
 impl FromStr for Parts {
     type Err = BindingSyntaxError;
 
@@ -215,7 +232,7 @@ impl Binding {
         let parts = parts.into();
         Self::Parts {
             parts,
-            mapping: parts,
+            mapping: parts.into(),
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    Binding, Part, Parts, UserBinding,
+    Binding, Mapping, Part, Parts, UserBinding,
     processors::{Processor, in_order},
 };
 
@@ -22,11 +23,22 @@ pub enum Bindings {
         domains: Vec<Domain>,
         /// How many parts each rank gets.
         count: usize,
+        /// How many ranks in a row get the same domain.
+        run: usize,
     },
     /// One of these each.
     RoundRobin(Vec<u32>),
     /// Those that a list names, out of these.
     User(UserBinding, Vec<u32>),
+}
+
+/// How many parts of a kind a host has, by which its ranks are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedParts {
+    /// The kind of part.
+    pub part: Part,
+    /// How many there are.
+    pub count: u32,
 }
 
 /// The parts that the ranks of one domain get in turn.
@@ -44,7 +56,7 @@ pub enum BindingError {
     /// A processor that is not there, or not for this job.
     #[error(
         "there is no processor {processor} among those that it may run on, {}",
-        ranges(allowed)
+        processor_list(allowed)
     )]
     NoProcessor {
         /// The processor's number.
@@ -64,6 +76,19 @@ pub enum BindingError {
         /// The kind of part.
         part: Part,
     },
+    /// Another number of parts than on the launcher's host, by which ranks were counted.
+    #[error(
+        "ranks were counted by {part}, of which the launcher's host has {expected} and this one {count}: say with \
+         -ppn how many ranks run on each host"
+    )]
+    UnlikeLauncher {
+        /// The kind of part.
+        part: Part,
+        /// How many the launcher's host has.
+        expected: u32,
+        /// How many this host has.
+        count: u32,
+    },
     /// More are to go together than there are.
     #[error("it wants {wanted}, and the processors that it may run on have {part} {count} times only")]
     TooFewParts {
@@ -74,6 +99,28 @@ pub enum BindingError {
         /// How many parts there are.
         count: usize,
     },
+}
+
+impl CountedParts {
+    /// Counts the parts of a host with these processors.
+    pub fn on(part: Part, processors: &[Processor]) -> Result<Self, BindingError> {
+        let parts = all(part.into(), processors)?;
+        let count = parts.len() as u32;
+        Ok(Self { part, count })
+    }
+
+    /// Returns an error if a host with these processors has another number of them.
+    pub fn check(self, processors: &[Processor]) -> Result<(), BindingError> {
+        let Self { part, count } = Self::on(self.part, processors)?;
+        match count == self.count {
+            true => Ok(()),
+            false => Err(BindingError::UnlikeLauncher {
+                part,
+                expected: self.count,
+                count,
+            }),
+        }
+    }
 }
 
 impl Bindings {
@@ -100,11 +147,11 @@ impl Bindings {
     /// neighbouring parts as the mapping says; if they do not come out even the last one goes on with the
     /// first parts, and so on until they do. Ranks get the domains in turn. In each the first rank gets the
     /// parts where the domain begins, and the next one those behind them, if that is less than the domain.
-    fn to_parts(wanted: Parts, mapping: Parts, processors: &[Processor]) -> Result<Self, BindingError> {
+    fn to_parts(wanted: Parts, mapping: Mapping, processors: &[Processor]) -> Result<Self, BindingError> {
         let processors = in_order(processors);
         let parts = all(wanted, &processors)?;
-        let mapped = all(mapping, &processors)?;
-        let (count, width) = (wanted.count.get() as usize, mapping.count.get() as usize);
+        let mapped = all(mapping.domain, &processors)?;
+        let (count, width) = (wanted.count.get() as usize, mapping.domain.count.get() as usize);
         let mut part_of = vec![None; processors.len()];
         for (index, part) in parts.iter().enumerate() {
             for &place in part {
@@ -144,6 +191,7 @@ impl Bindings {
             parts: parts.collect(),
             domains,
             count,
+            run: mapping.ranks.get() as usize,
         })
     }
 
@@ -155,9 +203,11 @@ impl Bindings {
                 parts,
                 domains,
                 count,
+                run,
             } => {
-                let domain = &domains[index % domains.len()];
-                let turn = index / domains.len() % domain.parts.len();
+                let (runs, place) = (index / run, index % run);
+                let domain = &domains[runs % domains.len()];
+                let turn = (runs / domains.len() * run + place) % domain.parts.len();
                 let first = turn * domain.step;
                 let own = (first..first + count).map(|index| domain.parts[index % domain.parts.len()]);
                 own.flat_map(|part| &parts[part]).copied().collect()
@@ -235,8 +285,8 @@ fn least_common_multiple(one: usize, other: usize) -> usize {
     one / divisor * other
 }
 
-/// Numbers in ascending order, as the kernel writes them: `0-3,8`.
-fn ranges(numbers: &[u32]) -> String {
+/// The numbers of processors, in ascending order, as the kernel writes them: `0-3,8`.
+pub fn processor_list(numbers: &[u32]) -> String {
     let runs = numbers.chunk_by(|one, next| one + 1 == *next);
     let runs = runs.filter_map(|run| match (run.first()?, run.last()?) {
         (first, last) if first == last => Some(first.to_string()),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     job::{AgentStart, JobEnvironment, JobNetwork, Segment, Singleton, Stall, StallDetection, StdinSource},
     mpi::service::PmiChoice,
-    placement::{Binding, HostPlan},
+    placement::{Binding, CountedParts, HostPlan},
     tree::{NodeId, Tree},
 };
 
@@ -42,6 +42,10 @@ pub struct Plan {
     pub has_terminals: bool,
     /// The processors that ranks are bound to.
     pub binding: Binding,
+    /// The parts that each host must have as many of as the launcher's.
+    pub counted: Option<CountedParts>,
+    /// Agents tell to which processors each rank is bound.
+    pub tells_bindings: bool,
     /// The process management interface of the ranks.
     pub pmi: PlannedPmi,
 }

@@ -44,6 +44,16 @@ impl Supervisor {
                 ground.actions.push_back(Action::AskNames(asker, question));
             }
             Report::Attached => ground.handle_attached(),
+            Report::Bound {
+                rank,
+                is_bound,
+                processors,
+            } => ground.tell(JobEvent::Bound {
+                rank,
+                host: ground.name_of(host).to_owned(),
+                is_bound,
+                processors,
+            }),
             Report::Closed => {
                 ground.host(host).is_closed = true;
                 self.served.release_if_all_are_closed(ground);

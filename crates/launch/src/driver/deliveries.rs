@@ -65,7 +65,8 @@ impl Backlog {
     fn admit(&self, event: &JobEvent) -> bool {
         let is_news = matches!(
             event,
-            JobEvent::Continued { .. }
+            JobEvent::Bound { .. }
+                | JobEvent::Continued { .. }
                 | JobEvent::FenceBegan { .. }
                 | JobEvent::FenceEnded { .. }
                 | JobEvent::NameServerFailed { .. }

@@ -33,6 +33,7 @@ mod starter;
 mod tcp_counters;
 mod watched;
 
+pub use agent::count_parts;
 pub use agent_process::agent_main;
 pub use interface_addresses::interface_addresses;
 pub use launch_error::LaunchError;

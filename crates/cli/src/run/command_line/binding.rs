@@ -1,16 +1,36 @@
-//! To which processors ranks are bound, out of what several options say.
+//! To which processors ranks are bound, and in which order they are numbered, out of what several options say.
 
-use ropewalk_launch::{Binding, DealOrder, Parts, Placement};
+use core::num::NonZeroU32;
+
+use anyhow::bail;
+use ropewalk_launch::{Binding, DealOrder, Mapping, Part, Parts, Placement};
 
 use super::given::Given;
 
-/// The values of `-bind-to` and `-map-by`.
+/// The values of `-bind-to`, `-map-by` and `--rank-by`.
 #[derive(Default)]
 pub(super) struct BindTo {
     pub(super) binding: Option<Binding>,
     order: Option<DealOrder>,
-    mapping: Option<Parts>,
+    mapping: Option<Mapped>,
     is_mapping_variable: bool,
+    numbering: Option<Numbering>,
+}
+
+/// How the ranks of a host get its parts.
+#[derive(Clone, Copy)]
+enum Mapped {
+    /// So many on each part, one part after the other.
+    Filling(NonZeroU32, Part),
+    /// Each behind the one before it.
+    Turns(Parts),
+}
+
+/// The value of `--rank-by`.
+#[derive(Clone, Copy)]
+enum Numbering {
+    Hosts(DealOrder),
+    Parts(Part),
 }
 
 impl BindTo {
@@ -27,11 +47,17 @@ impl BindTo {
             Some("slot") => self.order = Some(DealOrder::BySlot),
             Some("node" | "host") => self.order = Some(DealOrder::ByNode),
             _ => {
-                self.mapping = Some(given.parsed("slot, node or PART[:N], as in socket")?);
+                let parts = given.parsed("slot, node or PART[:N], as in socket")?;
+                self.mapping = Some(Mapped::Turns(parts));
                 return Ok(());
             }
         }
         given.next().map(drop)
+    }
+
+    /// So many ranks run on each part of this kind.
+    pub(super) fn fill(&mut self, ranks: NonZeroU32, part: Part) {
+        self.mapping = Some(Mapped::Filling(ranks, part));
     }
 
     /// The value of `HYDRA_MAPPING`, if no option has either meaning.
@@ -43,25 +69,85 @@ impl BindTo {
         Ok(())
     }
 
-    /// Says how ranks are placed; `notices` are told of what is passed over.
-    pub(super) fn finish(self, placement: &mut Placement, notices: &mut Vec<String>) {
-        placement.order = self.order.unwrap_or_default();
-        placement.binding = self.binding.unwrap_or_default();
-        let Some(mapping) = self.mapping else {
-            return;
-        };
-        if let Binding::Parts { mapping: order, .. } = &mut placement.binding {
-            *order = mapping;
-            return;
-        }
-        // Without binding the parts have no order: Hydra passes it over too.
-        let source = match self.is_mapping_variable {
-            true => "the variable HYDRA_MAPPING".to_owned(),
-            false => format!("-map-by {mapping}"),
-        };
-        notices.push(format!(
-            "{source} says in which order parts of a host are bound to, and ranks are not bound to parts; it is passed \
-             over"
-        ));
+    /// The value of `--rank-by`.
+    pub(super) fn rank_by(&mut self, given: &mut Given<'_>) -> anyhow::Result<()> {
+        self.numbering = Some(match given.words.front().and_then(|word| word.to_str()) {
+            Some("slot") => Numbering::Hosts(DealOrder::BySlot),
+            Some("node" | "host") => Numbering::Hosts(DealOrder::ByNode),
+            _ => {
+                let parts: Parts = given.parsed("slot, node or a part of hosts, as in socket")?;
+                self.numbering = Some(Numbering::Parts(parts.part));
+                return Ok(());
+            }
+        });
+        given.next().map(drop)
     }
+
+    /// Says how ranks are placed; `notices` are told of what is passed over.
+    pub(super) fn finish(self, placement: &mut Placement, notices: &mut Vec<String>) -> anyhow::Result<()> {
+        if self.numbering.is_some() && placement.rank_map.is_some() {
+            bail!("option --rank-by does not go with -rankmap, which says where each rank runs");
+        }
+        placement.order = self.order.unwrap_or_default();
+        let filled = match self.mapping {
+            Some(Mapped::Filling(_, part)) => Some(Binding::to_parts(part)),
+            _ => None,
+        };
+        placement.binding = self.binding.or(filled).unwrap_or_default();
+        if let Binding::Parts { mapping, .. } = &mut placement.binding {
+            match self.mapping {
+                Some(Mapped::Filling(ranks, part)) => {
+                    let domain = part.into();
+                    *mapping = Mapping { domain, ranks };
+                }
+                Some(Mapped::Turns(parts)) => *mapping = parts.into(),
+                None => {}
+            }
+        } else if let Some(Mapped::Turns(parts)) = self.mapping {
+            // Without binding the parts have no order: Hydra passes it over too.
+            let source = match self.is_mapping_variable {
+                true => "the variable HYDRA_MAPPING".to_owned(),
+                false => format!("-map-by {parts}"),
+            };
+            notices.push(format!(
+                "{source} says in which order parts of a host are bound to, and ranks are not bound to parts; it is \
+                 passed over"
+            ));
+        }
+        match self.numbering {
+            Some(Numbering::Hosts(order)) => placement.numbering = Some(order),
+            Some(Numbering::Parts(part)) => number_by(part, &mut placement.binding, self.mapping)?,
+            None => {}
+        }
+        if let (Some(DealOrder::BySlot), Some(Mapped::Turns(turns)), Binding::Parts { parts, .. }) =
+            (placement.numbering, self.mapping, &placement.binding)
+            && turns.part != parts.part
+        {
+            let part = turns.part;
+            bail!(
+                "option --rank-by slot does not go with -map-by {part}, which deals ranks to such parts in turn: \
+                 --map-by ppr:N:{part} puts N ranks on one after the other"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Numbers the ranks of a host by its parts in turn.
+fn number_by(part: Part, binding: &mut Binding, mapped: Option<Mapped>) -> anyhow::Result<()> {
+    let mapped_to = match (mapped, &*binding) {
+        (Some(Mapped::Filling(_, part)), _) => Some(part),
+        (Some(Mapped::Turns(parts)), _) => Some(parts.part),
+        (None, Binding::Parts { parts, .. }) => Some(parts.part),
+        (None, _) => None,
+    };
+    if mapped_to != Some(part) {
+        bail!(
+            "option --rank-by {part} numbers ranks by the parts of -map-by {part} or --map-by ppr:N:{part}"
+        );
+    }
+    if let Binding::Parts { mapping, .. } = binding {
+        mapping.ranks = NonZeroU32::MIN;
+    }
+    Ok(())
 }

@@ -5,7 +5,8 @@
 
 use anyhow::Context;
 use ropewalk_launch::{
-    Inherited, OnFailure, OnStopped, Singleton, StdinSource, hosts::parse_hosts, mpi::service::PmiChoice,
+    Inherited, OnFailure, OnStopped, Part, Singleton, StdinSource, hosts::parse_hosts,
+    mpi::service::PmiChoice,
 };
 
 use super::{
@@ -133,13 +134,13 @@ groups! { |to, given|
         /// Run no rank on this host
         Job "-skip-launch-node" => to.hosts.skips_own = true;
         /// Run N ranks on each host in turn
-        Job "-ppn, -perhost, -npernode, -N N" => to.spec.placement.ranks_per_host = Some(given.number()?.max(1));
+        Job "-ppn, -perhost, -npernode, -N N" => to.per_host(given.number()?.max(1));
         /// Each rank's host, by its number in their order, as in 0,0,1,2; (FIRST,HOSTS,N) stands for N ranks on each of
         /// HOSTS hosts in a row
         Job "-rankmap MAP" => to.spec.placement.rank_map = Some(given.parsed("each rank's host, as in 0,0,1,2")?);
         /// Fill hosts one by one (slot), or deal ranks to them in turn (node). The others count with -bind-to: deal
-        /// ranks to such parts of a host in turn, or to N side by side (core:N) [default: slot, and the parts of
-        /// -bind-to]
+        /// ranks to such parts of a host in turn, or to N side by side (core:N); ppr:N:node runs N ranks on each host,
+        /// ppr:N:socket on each socket [default: slot, and the parts of -bind-to]
         Job "-map-by slot|node|hwthread|core|l1cache|l2cache|l3cache|numa|socket|machine" =>
             to.map_by(given)?;
         /// As -map-by
@@ -330,23 +331,20 @@ groups! { |to, given|
         Job "--oversubscribe, --allow-run-as-root, --use-hwthread-cpus, -q, --quiet" => {};
         /// Nothing to do: ranks find Open MPI as this command would
         Job "--prefix DIR" => drop(given.path()?);
-        /// Number ranks in the order in which hosts get them; other orders are refused
-        Job "--rank-by slot" => {
-            let order = given.text()?;
-            if order != "slot" {
-                let wanted = "slot, the order in which hosts get ranks, which -map-by node changes";
-                return Err(given.wants(wanted, &order));
-            }
+        /// Number the ranks of one host after those of another (slot), one of each host in turn (node), or those of a
+        /// host by its parts in turn, which are those of -map-by [default: as they are dealt]
+        Job "--rank-by slot|node|core|numa|socket" => to.binding.rank_by(given)?;
+        /// Run N ranks on each socket and bind them to it, as --map-by ppr:N:socket; numa and other parts likewise. All
+        /// hosts must have as many sockets as this one
+        Job "--npersocket N" => {
+            let ranks = given.number()?;
+            to.per_part(given, ranks, Part::Socket)?;
         };
-        /// Refused: ranks are counted for each host
-        Job "--npersocket N" => given.refused("ranks are counted for each host: use -ppn, and -bind-to socket to deal \
-            them to sockets in turn")?;
-        /// Refused: ranks can show it themselves
-        Job "--report-bindings" => given.refused("each rank can show it: start grep Cpus_allowed_list \
-            /proc/self/status with the same options")?;
-        /// Refused: -outfile-pattern and -errfile-pattern name files
-        Job "--output-filename DIR" => given.refused("use -outfile-pattern DIR/%r.out and -errfile-pattern \
-            DIR/%r.err")?;
+        /// Say on standard error to which processors each rank is bound
+        Job "--report-bindings" => to.spec.placement.tells_bindings = true;
+        /// Write the output of rank R to DIR/1/rank.R/stdout and stderr on this machine too, and that of spawned
+        /// processes to DIR/2 and so on; with :nocopy behind DIR there only
+        Job "--output-filename DIR[:nocopy]" => to.write_to_folder(given)?;
     }
     "About this command, and options that only Hydra needs" {
         /// Show this text

@@ -1,15 +1,20 @@
 //! All that the words of a command say, and the job that this makes.
 
-use std::{collections::VecDeque, ffi::OsString};
+use std::{
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
+    num::NonZeroU32,
+    os::unix::ffi::OsStrExt,
+};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use ropewalk_launch::{
-    Inherited, JobSpec, OnFailure, StdinSource,
+    Inherited, JobSpec, OnFailure, Part, Parts, StdinSource,
     hosts::{HostSlots, total_slots},
 };
 
 use super::{
-    Command, Output, Request, Surroundings,
+    Command, Output, OutputFolder, Request, Surroundings,
     binding::BindTo,
     checkpoints::Checkpointing,
     failures::Failures,
@@ -170,8 +175,26 @@ impl<'a> Settings<'a> {
         self.spec.environment.variables.extend(named);
     }
 
-    /// The value of `-map-by`, with Open MPI's words: `ppr:N:node` means N ranks on each host, and that ranks may be
-    /// more than slots holds anyway.
+    /// The value of `-ppn`.
+    pub(super) fn per_host(&mut self, ranks: u32) {
+        self.spec.placement.ranks_per_host = Some(ranks);
+        self.spec.placement.counted = None;
+    }
+
+    /// So many ranks on each part of a kind: each host has as many parts as this one, or its agent says that it has
+    /// not.
+    pub(super) fn per_part(&mut self, given: &Given<'_>, ranks: u32, part: Part) -> anyhow::Result<()> {
+        let ranks = NonZeroU32::new(ranks).with_context(|| format!("{given} wants 1 or more"))?;
+        let counted = (self.around.count_parts)(part);
+        let counted = counted.with_context(|| format!("{given} counts the parts of this host"))?;
+        self.spec.placement.ranks_per_host = Some(ranks.get().saturating_mul(counted.count));
+        self.spec.placement.counted = Some(counted);
+        self.binding.fill(ranks, part);
+        Ok(())
+    }
+
+    /// The value of `-map-by`, with Open MPI's words: `ppr:N:PART` means N ranks on each host or part of it, and that
+    /// ranks may be more than slots holds anyway.
     pub(super) fn map_by(&mut self, given: &mut Given<'_>) -> anyhow::Result<()> {
         let text = given.text()?;
         let order = ["", ":OVERSUBSCRIBE", ":oversubscribe"]
@@ -183,18 +206,37 @@ impl<'a> Settings<'a> {
             given.words.push_front(order.into());
             return self.binding.map_by(given);
         };
-        if per_resource.ends_with(":socket") || per_resource.ends_with(":numa") {
-            bail!(
-                "{given} counts ranks for each host: use -ppn, and -bind-to socket or -bind-to numa to deal them to \
-                 such parts in turn"
-            );
+        let wrong = || {
+            given.wants(
+                "N ranks on each host or part of it, as in ppr:2:node or ppr:2:socket",
+                order,
+            )
+        };
+        let (ranks, resource) = per_resource.split_once(':').ok_or_else(wrong)?;
+        let ranks = ranks.parse().ok().filter(|ranks| *ranks > 0).ok_or_else(wrong)?;
+        if resource == "node" {
+            self.per_host(ranks);
+            return Ok(());
         }
-        let ranks = per_resource
-            .strip_suffix(":node")
-            .and_then(|ranks| ranks.parse().ok())
-            .filter(|ranks| *ranks > 0)
-            .ok_or_else(|| given.wants("N ranks on each host, as in ppr:2:node", order))?;
-        self.spec.placement.ranks_per_host = Some(ranks);
+        match resource.parse() {
+            Ok(Parts { part, count }) if count == NonZeroU32::MIN => self.per_part(given, ranks, part),
+            _ => Err(wrong()),
+        }
+    }
+
+    /// The value of `--output-filename`.
+    pub(super) fn write_to_folder(&mut self, given: &mut Given<'_>) -> anyhow::Result<()> {
+        let folder = given.next()?;
+        let bytes = folder.as_bytes();
+        let (path, is_shown) = match bytes.strip_suffix(b":nocopy") {
+            Some(path) => (path, false),
+            None => (bytes, true),
+        };
+        if path.is_empty() {
+            return Err(given.wants("a folder", &folder.to_string_lossy()));
+        }
+        let path = OsStr::from_bytes(path).into();
+        self.output.folder = Some(OutputFolder { path, is_shown });
         Ok(())
     }
 
@@ -242,7 +284,8 @@ impl<'a> Settings<'a> {
             bail!("option --detect wants more than 0 seconds");
         }
         spec.injection = self.failures.finish(&mut spec.reactions.on_failure)?;
-        self.binding.finish(&mut spec.placement, &mut self.output.notices);
+        self.binding
+            .finish(&mut spec.placement, &mut self.output.notices)?;
         // What one attempt has read the next cannot read again.
         spec.stdin = self.stdin.unwrap_or(match spec.reactions.on_failure {
             OnFailure::Restart(_) => StdinSource::Null,

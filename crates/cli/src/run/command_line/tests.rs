@@ -1,7 +1,7 @@
-use std::{net::Ipv4Addr, time::Duration};
+use std::{net::Ipv4Addr, num::NonZeroU32, time::Duration};
 
 use anyhow::bail;
-use ropewalk_launch::{Binding, DealOrder, Inherited, Part, StartMethod};
+use ropewalk_launch::{Binding, DealOrder, Inherited, Mapping, Part, Parts, StartMethod};
 
 use super::*;
 
@@ -19,6 +19,7 @@ pub(super) fn parsed(words: &str, variables: &[(&str, &str)], file: &str) -> any
         agent: "agent".into(),
         variable: &variable,
         read: &read,
+        count_parts: &|part| Ok(CountedParts { part, count: 2 }),
         read_key: &JobKey::read_from,
     };
     match parse(words.split(' ').map(OsString::from).collect(), &around)? {
@@ -177,20 +178,97 @@ fn words_of_mpirun_are_taken() {
         order("--map-by node:OVERSUBSCRIBE prog").unwrap(),
         DealOrder::ByNode
     );
-    let error = order("--map-by ppr:2:l2cache prog").unwrap_err().to_string();
-    assert!(error.contains("ppr:2:node"), "{error}");
-    assert_eq!(order("--rank-by slot prog").unwrap(), DealOrder::BySlot);
-    // Words that would make another job say what does the same.
-    for (words, instead) in [
-        ("--map-by ppr:1:socket prog", "-bind-to socket"),
-        ("--map-by ppr:1:numa:OVERSUBSCRIBE prog", "-bind-to numa"),
-        ("--npersocket 1 prog", "-ppn"),
-        ("--rank-by node prog", "-map-by node"),
-        ("--report-bindings prog", "Cpus_allowed_list"),
-        ("--output-filename out prog", "-outfile-pattern"),
+    for words in ["ppr:2:moon", "ppr:0:socket", "ppr:2:core:2", "ppr:socket"] {
+        let error = parsed(&format!("--map-by {words} prog"), &[], "").unwrap_err();
+        assert!(error.to_string().contains("ppr:2:socket"), "{words}: {error}");
+    }
+    let request = parsed("--report-bindings --output-filename out prog", &[], "").unwrap();
+    assert!(request.spec.placement.tells_bindings);
+    let folder = request.output.folder.unwrap();
+    assert_eq!((folder.path.to_str(), folder.is_shown), (Some("out"), true));
+    let folder = parsed("--output-filename out:nocopy prog", &[], "")
+        .unwrap()
+        .output
+        .folder;
+    assert!(folder.is_some_and(|folder| folder.path == Path::new("out") && !folder.is_shown));
+    assert!(parsed("--output-filename :nocopy prog", &[], "").is_err());
+}
+
+/// Ranks that are counted by parts of a host are bound to them unless something else is said, and a later number for
+/// each host counts alone.
+#[test]
+fn ranks_are_counted_by_parts() {
+    let filling = |parts: Part, domain: Part, ranks| Binding::Parts {
+        parts: parts.into(),
+        mapping: Mapping {
+            domain: domain.into(),
+            ranks: NonZeroU32::new(ranks).unwrap(),
+        },
+    };
+    let (core, socket, numa) = (Part::Core, Part::Socket, Part::Numa);
+    for (words, ranks, binding) in [
+        ("--npersocket 3 prog", 6, filling(socket, socket, 3)),
+        (
+            "--map-by ppr:2:socket:OVERSUBSCRIBE prog",
+            4,
+            filling(socket, socket, 2),
+        ),
+        ("--map-by ppr:1:numa -hosts a:9,b prog", 4, filling(numa, numa, 1)),
+        (
+            "--map-by ppr:2:socket -bind-to core prog",
+            4,
+            filling(core, socket, 2),
+        ),
+        ("--map-by ppr:2:socket -bind-to none prog", 4, Binding::Nowhere),
+        ("--npersocket 2 -n 3 prog", 3, filling(socket, socket, 2)),
+        (
+            "--npersocket 2 --rank-by socket prog",
+            4,
+            filling(socket, socket, 1),
+        ),
     ] {
-        let error = order(words).unwrap_err().to_string();
-        assert!(error.contains(instead), "{words}: {error}");
+        let spec = parsed(words, &[], "").unwrap().spec;
+        assert_eq!(
+            (spec.first.ranks, spec.placement.binding),
+            (ranks, binding),
+            "{words}"
+        );
+        assert_eq!(spec.placement.counted.unwrap().count, 2, "{words}");
+    }
+    let placement = parsed("--npersocket 3 -ppn 2 prog", &[], "")
+        .unwrap()
+        .spec
+        .placement;
+    assert_eq!((placement.ranks_per_host, placement.counted), (Some(2), None));
+    assert!(parsed("--npersocket 0 prog", &[], "").is_err());
+}
+
+/// Ranks are numbered by hosts or by the parts that they are mapped to; other orders are refused with a sentence.
+#[test]
+fn ranks_are_numbered_as_said() {
+    let placement = |words: &str| parsed(words, &[], "").map(|request| request.spec.placement);
+    for (words, numbering) in [
+        ("prog", None),
+        ("--rank-by slot prog", Some(DealOrder::BySlot)),
+        ("--rank-by node prog", Some(DealOrder::ByNode)),
+        ("--rank-by core -bind-to core prog", None),
+        ("-map-by socket --rank-by socket -bind-to core prog", None),
+        (
+            "--map-by ppr:2:socket --rank-by slot prog",
+            Some(DealOrder::BySlot),
+        ),
+    ] {
+        assert_eq!(placement(words).unwrap().numbering, numbering, "{words}");
+    }
+    for (words, why) in [
+        ("--rank-by moon prog", "slot, node or a part"),
+        ("--rank-by socket prog", "-map-by socket"),
+        ("--rank-by core --npersocket 2 prog", "ppr:N:core"),
+        ("--rank-by slot -map-by socket -bind-to core prog", "ppr:N:socket"),
+        ("--rank-by node -rankmap 0,0 prog", "-rankmap"),
+    ] {
+        let error = placement(words).unwrap_err().to_string();
+        assert!(error.contains(why), "{words}: {error}");
     }
 }
 
@@ -254,7 +332,7 @@ fn variables_place_and_bind() {
     let found = placement("-map-by numa prog");
     let binding = Binding::Parts {
         parts: Part::Socket.into(),
-        mapping: Part::Numa.into(),
+        mapping: Parts::from(Part::Numa).into(),
     };
     assert_eq!((found.binding, found.order), (binding, DealOrder::BySlot));
     let error = parsed("prog", &[("HYDRA_BINDING", "moon")], "").unwrap_err();
@@ -275,7 +353,7 @@ fn parts_are_bound_to_in_an_order() {
     assert_eq!(bound("--bind-to=user:1,0 prog"), "user:1,0".parse().unwrap());
     let both = Binding::Parts {
         parts: "core:2".parse().unwrap(),
-        mapping: "l3cache".parse().unwrap(),
+        mapping: "l3cache".parse::<Parts>().unwrap().into(),
     };
     assert_eq!(bound("-map-by l3ucache -bind-to core:2 prog"), both);
     let found = request("-map-by node -map-by l3cache -bind-to core:2 prog")

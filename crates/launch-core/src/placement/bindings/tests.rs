@@ -1,3 +1,5 @@
+use core::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::{super::CacheKind, *};
@@ -22,7 +24,7 @@ fn parts_are_bound_to_as_hydra_does() {
         for (parts, mapping, expected) in expected {
             let binding = Binding::Parts {
                 parts: parts.parse().unwrap(),
-                mapping: mapping.parse().unwrap(),
+                mapping: mapping.parse::<Parts>().unwrap().into(),
             };
             let found = masks(&binding, &processors, 12).unwrap();
             assert_eq!(found, *expected, "{parts} by {mapping}");
@@ -35,7 +37,7 @@ fn parts_are_bound_to_as_hydra_does() {
 fn ranks_stay_in_their_domain() {
     let binding = Binding::Parts {
         parts: "core:2".parse().unwrap(),
-        mapping: "core:3".parse().unwrap(),
+        mapping: "core:3".parse::<Parts>().unwrap().into(),
     };
     let domains = [0x0707, 0x3838, 0xc1c1, 0x0e0e, 0x7070, 0x8383, 0x1c1c, 0xe0e0];
     let bindings = bound_on(&binding, &two_threads()).unwrap();
@@ -48,6 +50,52 @@ fn ranks_stay_in_their_domain() {
             "{index}: {mask:x}"
         );
     }
+}
+
+/// Ranks fill each domain before the next one if several in a row get it, and begin again behind the last.
+#[test]
+fn ranks_fill_domains() {
+    let masks_of = |parts: &str, ranks| {
+        let mapping = Mapping {
+            domain: Part::Socket.into(),
+            ranks: NonZeroU32::new(ranks).unwrap(),
+        };
+        let parts = parts.parse().unwrap();
+        masks(&Binding::Parts { parts, mapping }, &two_threads(), 6).unwrap()
+    };
+    assert_eq!(masks_of("socket", 1), "f0f f0f0 f0f f0f0 f0f f0f0");
+    assert_eq!(masks_of("socket", 2), "f0f f0f f0f0 f0f0 f0f f0f");
+    assert_eq!(masks_of("core", 2), "101 202 1010 2020 404 808");
+    assert_eq!(masks_of("core", 1), "101 1010 202 2020 404 4040");
+}
+
+/// Where ranks were counted by parts, a host with another number of them than the launcher's is told apart.
+#[test]
+fn parts_are_counted() {
+    let processors = two_threads();
+    for (part, count) in [
+        (Part::Machine, 1),
+        (Part::Socket, 2),
+        (Part::Core, 8),
+        (Part::HardwareThread, 16),
+    ] {
+        let counted = CountedParts::on(part, &processors).unwrap();
+        assert_eq!(counted, CountedParts { part, count });
+        assert_eq!(counted.check(&processors), Ok(()));
+    }
+    let (part, expected, count) = (Part::Socket, 3, 2);
+    let other = CountedParts {
+        part,
+        count: expected,
+    };
+    let error = BindingError::UnlikeLauncher {
+        part,
+        expected,
+        count,
+    };
+    assert_eq!(other.check(&processors), Err(error));
+    let error = BindingError::NoPart { part: Part::Die };
+    assert_eq!(CountedParts::on(Part::Die, &two_threads()), Err(error));
 }
 
 /// A host with a part of its processors only is what these are: nobody is bound to others.
@@ -90,7 +138,7 @@ fn what_is_not_there_is_not_bound_to() {
     let error = |parts: &str, mapping: &str| {
         let binding = Binding::Parts {
             parts: parts.parse().unwrap(),
-            mapping: mapping.parse().unwrap(),
+            mapping: mapping.parse::<Parts>().unwrap().into(),
         };
         bound_on(&binding, &two_threads()).unwrap_err().to_string()
     };
@@ -125,7 +173,7 @@ fn some_cores_may_have_no_cache() {
     }
     let binding = Binding::Parts {
         parts: "l3cache".parse().unwrap(),
-        mapping: "socket".parse().unwrap(),
+        mapping: "socket".parse::<Parts>().unwrap().into(),
     };
     assert_eq!(masks(&binding, &processors, 2), Ok("2a 2a".to_owned()));
 }
@@ -160,7 +208,7 @@ proptest! {
         let counts = [cores_all * threads, cores_all, sockets * caches, sockets];
         let binding = Binding::Parts {
             parts: kinds[part].into(),
-            mapping: kinds[part.max(outer)].into(),
+            mapping: Parts::from(kinds[part.max(outer)]).into(),
         };
         let bindings = bound_on(&binding, &processors).unwrap();
         let mut bound: Vec<u32> = (0..counts[part] as usize)

@@ -180,6 +180,9 @@ impl Agent {
             advisors: self.advisors.value_for(rank),
             pmix: &self.pmix,
         })?;
+        if let Some(report) = self.kit.bound(rank, index) {
+            self.uplink.report(report);
+        }
         let pid = io.pid;
         // A rank that runs and cannot be watched is left to the sweep that follows a failed start.
         self.ranks

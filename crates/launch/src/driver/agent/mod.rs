@@ -48,6 +48,7 @@ use poller::{Poller, Source};
 pub(super) use preparation::Preparation;
 use rank_table::RankTable;
 use starting::StartKit;
+pub use topology::count_parts;
 use uplink::Uplink;
 
 /// An agent: a loop that brings the events of its parts to the mind, and the decisions of the mind to the parts.

@@ -16,7 +16,7 @@ use ropewalk_launch_core::{
     mpi,
     placement::{BindingError, Bindings},
     plan::INCARNATION_VARIABLE,
-    protocol::{Plan, StartError, StartErrorKind},
+    protocol::{Plan, Report, StartError, StartErrorKind},
 };
 use ropewalk_names::{HostId, Incarnation, Rank};
 use rustix::{io::Errno, pipe::fcntl_setpipe_size, process::Rlimit};
@@ -74,7 +74,7 @@ impl StartKit {
             groups: Groups::new(first),
             slots,
             descriptors,
-            bindings: topology::bindings(&plan.binding),
+            bindings: topology::bindings(&plan),
             memory: IdleMemory::default(),
             host,
             plan,
@@ -147,10 +147,7 @@ impl StartKit {
             .chain(&own)
             .map(CString::as_c_str)
             .collect();
-        let processors = self.bindings.as_ref().map_err(Clone::clone);
-        let processors = processors.and_then(|bindings| bindings.of(index));
-        let processors =
-            processors.map_err(|error| system_error("cannot be bound", &io::Error::other(error)))?;
+        let processors = self.processors(index)?;
         let pid = process::start(
             &started.program,
             &mut self.slots,
@@ -194,6 +191,26 @@ impl StartKit {
             outputs: [output(stdout), output(stderr)],
         };
         Ok((io, stdin))
+    }
+
+    /// The processors that the `index`-th rank of this host is bound to; `None` if it is bound nowhere.
+    fn processors(&self, index: usize) -> Result<Option<Vec<u32>>, StartError> {
+        let bindings = self.bindings.as_ref().map_err(Clone::clone);
+        let processors = bindings.and_then(|bindings| bindings.of(index));
+        processors.map_err(|error| system_error("cannot be bound", &io::Error::other(error)))
+    }
+
+    /// The report of the processors that a rank was started on, if somebody wants to know.
+    pub(super) fn bound(&self, rank: Rank, index: usize) -> Option<Report> {
+        if !self.plan.tells_bindings {
+            return None;
+        }
+        let bound = self.processors(index).ok()?;
+        Some(Report::Bound {
+            rank,
+            is_bound: bound.is_some(),
+            processors: bound.or_else(|| topology::allowed().ok()).unwrap_or_default(),
+        })
     }
 
     /// A pipe or a pseudo-terminal that a rank writes to: (the end to read, the end to write).

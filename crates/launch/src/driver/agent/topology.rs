@@ -6,27 +6,41 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ropewalk_launch_core::placement::{Binding, BindingError, Bindings, CacheKind, Processor};
-use rustix::{
-    io::Errno,
-    thread::{CpuSet, sched_getaffinity},
+use ropewalk_launch_core::{
+    placement::{Binding, BindingError, Bindings, CacheKind, CountedParts, Part, Processor},
+    protocol::Plan,
 };
+use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The processors that ranks are bound to on this host.
-pub(super) fn bindings(binding: &Binding) -> Result<Bindings, BindingError> {
-    if *binding == Binding::Nowhere {
+/// The processors that the ranks of a job are bound to on this host, which has as many parts as the launcher counted.
+pub(super) fn bindings(plan: &Plan) -> Result<Bindings, BindingError> {
+    if let Some(counted) = plan.counted {
+        counted.check(&processors()?)?;
+    }
+    if plan.binding == Binding::Nowhere {
         return Ok(Bindings::Nowhere);
     }
-    let unknown = |errno: Errno| BindingError::Unknown {
-        reason: errno.to_string(),
-    };
-    let describe = |number| describe(Path::new("/sys/devices/system/cpu"), number);
-    Bindings::new(binding, &allowed().map_err(unknown)?, describe)
+    Bindings::new(&plan.binding, &allowed()?, of_this_host)
+}
+
+/// Counts the parts of this host that this process may use.
+pub fn count_parts(part: Part) -> Result<CountedParts, BindingError> {
+    CountedParts::on(part, &processors()?)
+}
+
+fn processors() -> Result<Vec<Processor>, BindingError> {
+    Ok(allowed()?.into_iter().map(of_this_host).collect())
+}
+
+fn of_this_host(number: u32) -> Processor {
+    describe(Path::new("/sys/devices/system/cpu"), number)
 }
 
 /// The processors that this process may run on, by the kernel's numbers of them.
-fn allowed() -> Result<Vec<u32>, Errno> {
-    let allowed = sched_getaffinity(None)?;
+pub(super) fn allowed() -> Result<Vec<u32>, BindingError> {
+    let allowed = sched_getaffinity(None).map_err(|errno| BindingError::Unknown {
+        reason: errno.to_string(),
+    })?;
     let numbers = 0..CpuSet::MAX_CPU as u32;
     Ok(numbers
         .filter(|&number| allowed.is_set(number as usize))
