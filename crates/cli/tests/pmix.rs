@@ -7,8 +7,10 @@ mod rig;
 use std::{
     collections::BTreeSet,
     fs,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    time::Instant,
 };
 
 use tempfile::TempDir;
@@ -310,18 +312,17 @@ fn silent_ranks_are_named() {
     assert_eq!(text(&run(&["-n", "2"], &[Path::new("/bin/true")]).stderr), "");
 }
 
-/// Ranks of a script that load Open MPI late, and never ask for each other, are named.
-#[test]
-fn silent_scripts_are_named() {
-    let folder = TempDir::new().unwrap();
-    let (script, program) = (folder.path().join("script"), folder.path().join("slow"));
-    // Without the sign of a launcher Open MPI is a job of one rank.
-    let words = "sleep 0.5; unset JSM_JSRUN_PORT; exec";
-    let slow = folder.path().join("slow.c");
+/// A program of Open MPI that initialises after so many seconds, or never if it is `never`, and a script that runs it
+/// with the sign of a launcher or without: then Open MPI is a job of one rank.
+fn slow_script(folder: &Path, sleeps: &str, keeps_sign: bool) -> PathBuf {
+    let (script, program) = (folder.join("script"), folder.join("slow"));
+    let slow = folder.join("slow.c");
     fs::write(
         &slow,
-        "#include <mpi.h>\n#include <unistd.h>\n\
-         int main(int n, char **w) { MPI_Init(&n, &w); sleep(1); return MPI_Finalize(); }",
+        "#include <mpi.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+         int main(int n, char **w) {\n\
+         if (*w[1] == 'n') { usleep(1500000); return n > 9 && MPI_Init(&n, &w); }\n\
+         usleep(1e6 * atof(w[1])); MPI_Init(&n, &w); usleep(2500000); return MPI_Finalize(); }",
     )
     .unwrap();
     let compiled = Command::new("mpicc.openmpi")
@@ -330,11 +331,70 @@ fn silent_scripts_are_named() {
         .arg(&program)
         .status();
     assert!(compiled.unwrap().success());
-    write_script(&script, &format!("#!/bin/sh\n{words} {}\n", program.display()));
-    let output = run(&["-n", "2"], &[&script]);
+    let before = if keeps_sign { "" } else { "unset JSM_JSRUN_PORT; " };
+    write_script(
+        &script,
+        &format!("#!/bin/sh\n{before}{} {sleeps}; exit\n", program.display()),
+    );
+    script
+}
+
+/// Ranks of a script that are jobs of one rank are named once, while they run.
+#[test]
+fn singletons_are_named_while_they_run() {
+    let folder = TempDir::new().unwrap();
+    let script = slow_script(folder.path(), "0.2", false);
+    let begun = Instant::now();
+    let mut command = rig::run(&["-n", "2"]);
+    let mut job = command.arg(&script).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    assert!(
+        job.try_wait().unwrap().is_none(),
+        "it still runs after {:?}",
+        begun.elapsed()
+    );
+    assert!(
+        first.contains(": runs as a job of one rank: MPI_Init of Open MPI"),
+        "{first}"
+    );
+    let others: Vec<_> = lines.map(Result::unwrap).collect();
+    assert!(job.wait().unwrap().success() && others.is_empty(), "{others:?}");
+}
+
+/// Nobody takes ranks for jobs of one rank that initialise MPI after five seconds and find each other, and those that
+/// are linked with it and never initialise it are named at their end only.
+#[test]
+fn slow_and_idle_ranks_are_no_singletons() {
+    let folder = TempDir::new().unwrap();
+    let output = run(&["-n", "2"], &[&slow_script(folder.path(), "5", true)]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text(&output.stderr), "");
+    let output = run(&["-n", "2"], &[&slow_script(folder.path(), "never", true)]);
     assert!(output.status.success(), "{output:?}");
     let said = text(&output.stderr);
+    assert!(!said.contains("job of one rank: MPI_Init"), "{said}");
     assert!(said.contains("rank 1: is linked with Open MPI"), "{said}");
+}
+
+/// Ranks of another launcher that is itself a rank are its own affair.
+#[test]
+fn ranks_of_a_nested_launcher_are_no_singletons() {
+    let folder = TempDir::new().unwrap();
+    let script = slow_script(folder.path(), "0.2", true);
+    let program = folder.path().join("slow");
+    let words = format!(
+        "exec mpirun.openmpi --oversubscribe -n 2 {} 0.2",
+        program.display()
+    );
+    write_script(&script, &format!("#!/bin/sh\n{words}\n"));
+    let mut command = rig::run(&["-n", "2"]);
+    command.arg(&script);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let output = rig::output(command);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text(&output.stderr), "");
 }
 
 /// A helper that dies ends the job with a verdict that says so.

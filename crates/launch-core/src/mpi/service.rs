@@ -166,20 +166,46 @@ pub fn silent_end(flavour: &Flavour) -> Option<String> {
 
 /// The same for a process that has these files mapped, as `/proc/PID/maps` names them (proc(5)).
 pub fn silent_end_of_libraries(maps: &str) -> Option<String> {
-    let has = |library: &str| maps.lines().any(|line| line.contains(library));
     let library = String::new();
-    let flavour = match (
-        has("/libopen-pal.so.") || has("/libopen-rte.so."),
-        has("/libmpi.so."),
-    ) {
+    let flavour = match (has_open_mpi(maps), has(maps, "/libmpi.so.")) {
         (true, true) => Flavour::OpenMpi {
             portable_layer: 0,
             library,
         },
-        (false, false) if has("/libpmix.so.") => Flavour::Pmix { library },
+        (false, false) if has(maps, "/libpmix.so.") => Flavour::Pmix { library },
         _ => return None,
     };
     silent_end(&flavour)
+}
+
+/// The sentence about a process of several ranks that has these files mapped and has not asked who the others are:
+/// Open MPI is initialised in it.
+///
+/// Open MPI maps these files after it has asked its launcher: the segment for messages between processes of one host,
+/// and what a PMIx server tells of its job, which ours does not tell by a file.
+pub fn singleton(maps: &str) -> Option<String> {
+    let traces = ["/sm_segment.", "/vader_segment.", "/pmix_dstor_"];
+    let is_initialised = traces.iter().any(|trace| has(maps, trace));
+    (is_initialised && has_open_mpi(maps) && has(maps, "/libmpi.so.")).then(|| {
+        "runs as a job of one rank: MPI_Init of Open MPI did not ask this launcher for the other ranks; a script may \
+         have taken the variables PMIX_* away, or --pmi left them out"
+            .to_owned()
+    })
+}
+
+/// Returns true if a process that has these files mapped is itself a launcher of Open MPI, whose children ask it for
+/// each other.
+pub fn is_launcher(maps: &str) -> bool {
+    let has_runtime = has(maps, "/libopen-rte.so.") || has(maps, "/libprrte.so.");
+    has_runtime && !has(maps, "/libmpi.so.")
+}
+
+fn has_open_mpi(maps: &str) -> bool {
+    has(maps, "/libopen-pal.so.") || has(maps, "/libopen-rte.so.")
+}
+
+fn has(maps: &str, file: &str) -> bool {
+    maps.lines().any(|line| line.contains(file))
 }
 
 #[cfg(test)]
@@ -250,6 +276,30 @@ mod tests {
             None
         );
         assert_eq!(silent_end_of_libraries(""), None);
+    }
+
+    /// A process in which Open MPI is initialised has mapped more than its libraries, and `mpirun` has not even these.
+    #[test]
+    fn singletons_have_traces() {
+        let line = |path: &str| format!("7f00-7f01 r--p 00000000 08:01 7 {path}\n");
+        let open_mpi = line("/usr/lib/libmpi.so.40") + &line("/usr/lib/libopen-pal.so.80");
+        assert_eq!(singleton(&open_mpi), None, "not initialised");
+        for trace in [
+            "/dev/shm/sm_segment.vm.0.eb630000.0",
+            "/dev/shm/vader_segment.vm.0.eb630001.0",
+            "/tmp/ompi.vm.0/pid.7/pmix_dstor_ds21_7/smseg-835190785-0",
+        ] {
+            let found = singleton(&(open_mpi.clone() + &line(trace)));
+            assert!(
+                found.is_some_and(|told| told.contains("job of one rank")),
+                "{trace}"
+            );
+            assert_eq!(singleton(&line(trace)), None, "{trace} of another program");
+        }
+        for runtime in ["/usr/lib/libopen-rte.so.40", "/opt/lib/libprrte.so.3"] {
+            assert!(is_launcher(&line(runtime)), "{runtime}");
+        }
+        assert!(!is_launcher(&(open_mpi + &line("/usr/lib/libopen-rte.so.40"))));
     }
 
     /// Interpreters are known with and without the number of a version.

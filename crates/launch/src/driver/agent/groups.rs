@@ -10,9 +10,9 @@ use ropewalk_launch_core::{
 use ropewalk_names::{HostId, Rank};
 
 use super::{
-    programs::{Started, programs},
+    programs::{Started, Suspicion, programs},
     rank_table::RankTable,
-    silence::{Looks, silent_end_of_process},
+    silence::{Looks, silence_of},
 };
 
 /// The process groups that have processes on this host.
@@ -80,28 +80,62 @@ impl Groups {
         self.looks.deadline()
     }
 
-    /// Looks at one living rank of each program of unknown MPI that has not spoken to PMI, if it is time.
-    pub(super) fn look_if_due(&mut self, now: Instant, ranks: &RankTable, mind: &HostAgent) {
+    /// Looks at one living rank of each program of unknown MPI that has not spoken to PMI, if it is time. Returns the
+    /// ranks that were found to be jobs of one rank, and the sentences about them: of each program at most one, and
+    /// none if a rank of it here has spoken.
+    pub(super) fn look_if_due(
+        &mut self,
+        now: Instant,
+        ranks: &RankTable,
+        mind: &HostAgent,
+    ) -> Vec<(Rank, String)> {
+        let mut singletons = Vec::new();
         if !self.looks.take_due(now) {
-            return;
+            return singletons;
         }
         for group in &mut self.all {
             for (number, started) in group.programs.iter_mut().enumerate() {
                 let Ok(started) = started else {
                     continue;
                 };
-                if !started.is_open || started.silent_end.is_some() || group.plan.size == 1 {
+                if !started.is_open || group.plan.size == 1 || started.suspicion == Suspicion::Told {
                     continue;
                 }
                 let runs_it = |rank: Rank| {
                     let program = group.plan.program_of(rank).filter(|_| group.plan.has(rank));
-                    program.is_some_and(|(found, _)| found == number) && !mind.has_spoken(rank)
+                    program.is_some_and(|(found, _)| found == number)
                 };
                 let mut living = ranks.ios.iter().flatten();
-                let silent = living.find(|io| io.sockets.is_some() && runs_it(io.rank));
-                started.silent_end = silent.and_then(|io| silent_end_of_process(io.pid));
+                let silent =
+                    living.find(|io| io.sockets.is_some() && runs_it(io.rank) && !mind.has_spoken(io.rank));
+                let Some(io) = silent else {
+                    continue;
+                };
+                let found = silence_of(io.pid);
+                started.silent_end = started.silent_end.take().or(found.end);
+                let Some(text) = found.singleton else {
+                    continue;
+                };
+                if ranks
+                    .indices
+                    .keys()
+                    .any(|&rank| runs_it(rank) && mind.has_spoken(rank))
+                {
+                    continue;
+                }
+                started.suspicion = match started.suspicion {
+                    Suspicion::None => {
+                        self.looks.confirm(now);
+                        Suspicion::Found
+                    }
+                    Suspicion::Found | Suspicion::Told => {
+                        singletons.push((io.rank, text));
+                        Suspicion::Told
+                    }
+                };
             }
         }
+        singletons
     }
 
     /// The sentence about a rank that ended well and never asked for the others, if that is odd.
@@ -109,7 +143,10 @@ impl Groups {
         let group = self.of(rank)?;
         let (number, _) = group.plan.program_of(rank)?;
         let started = group.programs.get(number)?.as_ref().ok()?;
-        started.silent_end.clone()
+        started
+            .silent_end
+            .clone()
+            .filter(|_| started.suspicion != Suspicion::Told)
     }
 }
 

@@ -152,7 +152,9 @@ impl Agent {
             }
             self.ends.handle_time(Instant::now());
             self.pmix.handle_time(Instant::now());
-            self.kit.handle_time(Instant::now(), &self.ranks, &self.mind);
+            for (rank, text) in self.kit.handle_time(Instant::now(), &self.ranks, &self.mind) {
+                self.uplink.report(Report::Notice { rank, text });
+            }
             self.handle_closed(None);
             self.settle();
             if self.uplink.flush_if_due(self.mind.is_spawning(), Instant::now()) {

@@ -36,6 +36,18 @@ pub(super) struct Started {
     pub(super) is_open: bool,
     /// The sentence about a rank of it that ended well and never asked for the others, if that is odd.
     pub(super) silent_end: Option<String>,
+    pub(super) suspicion: Suspicion,
+}
+
+/// If ranks of a program were seen to be jobs of one rank while they ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Suspicion {
+    #[default]
+    None,
+    /// One look has found such a rank.
+    Found,
+    /// The user was told.
+    Told,
 }
 
 /// The programs of a process group, looked for on this host.
@@ -122,6 +134,7 @@ pub(super) fn programs(plan: &Plan, group: &GroupPlan, host: HostId) -> Vec<Resu
             pmix: service.has_pmix().then_some(libraries),
             needs_pmix: service == Service::Pmix,
             is_open,
+            suspicion: Suspicion::default(),
             silent_end: (group.size > 1)
                 .then(|| mpi::service::silent_end(&found))
                 .flatten(),

@@ -103,10 +103,15 @@ impl StartKit {
             .min()
     }
 
-    /// Does what is due a while after ranks were started.
-    pub(super) fn handle_time(&mut self, now: Instant, ranks: &RankTable, mind: &HostAgent) {
+    /// Does what is due a while after ranks were started. Returns what the user is to be told of ranks.
+    pub(super) fn handle_time(
+        &mut self,
+        now: Instant,
+        ranks: &RankTable,
+        mind: &HostAgent,
+    ) -> Vec<(Rank, String)> {
         self.memory.handle_timeout(now);
-        self.groups.look_if_due(now, ranks, mind);
+        self.groups.look_if_due(now, ranks, mind)
     }
 
     /// Starts a rank. Returns it with the pipe to its standard input, if it has one.
