@@ -97,7 +97,7 @@ fn items(
                 Some((number, program)) => (number, program.first),
                 None => (0, 0),
             };
-            let info = vec![
+            let mut info = vec![
                 ("pmix.rank", Item::Rank(rank)),
                 ("pmix.appnum", Item::Uint32(number)),
                 ("pmix.apprank", Item::Rank(rank - first)),
@@ -107,6 +107,9 @@ fn items(
                 ("pmix.nodeid", Item::Uint32(node.id)),
                 ("pmix.hname", Item::Text(node.name.clone())),
             ];
+            // Clients ask for it with their own rank as well as for the whole group.
+            let parent = namespace.parent.clone();
+            info.extend(parent.map(|parent| ("pmix.parent", Item::Process(parent))));
             items.push(("pmix.pdata", Item::List(info)));
         }
     }

@@ -51,8 +51,14 @@ int main(int count, char **words) {
     bool is_spawned = count > 1;
     pmix_proc_t own = me;
     own.rank = PMIX_RANK_WILDCARD;
-    if (is_spawned)
+    if (is_spawned) {
+        /* The parent is the same for the group as for a process of it. */
+        pmix_value_t *parent_of_me = NULL;
         CHECK(PMIx_Get(&own, PMIX_PARENT_ID, NULL, 0, &parent));
+        CHECK(PMIx_Get(&me, PMIX_PARENT_ID, NULL, 0, &parent_of_me));
+        if (!PMIX_CHECK_PROCID(parent->data.proc, parent_of_me->data.proc) || parent->data.proc->rank != 0)
+            exit(4);
+    }
     all[0].rank = all[1].rank = PMIX_RANK_WILDCARD;
     strcpy(all[0].nspace, is_spawned ? parent->data.proc->nspace : me.nspace);
     strcpy(all[1].nspace, me.nspace);
