@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Network, ROPEWALK, slurm::Slurm, text};
+use super::{Network, ROPEWALK, rig::example, slurm::Slurm, text};
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -115,4 +115,68 @@ fn a_batch_script_requeues_itself() {
         said.contains("the time of the allocation was nearly over"),
         "{said}"
     );
+}
+
+/// `scancel` of a batch script that executes `ropewalk run` lets ranks save: Slurm tells the launcher and the agents of
+/// both hosts to end, and the job ends with a save that was not there before and that of all ranks is whole.
+#[test]
+fn a_cancelled_batch_script_saves() {
+    let Some(network) = Network::new(84) else {
+        return;
+    };
+    let slurm = Slurm::start(&network);
+    let [output, saves] = ["output", "saves"].map(|name| network.folder().join(name));
+    let [path, directory] = [&output, &saves].map(|path| path.display().to_string());
+    let script = recipe("plain.sh");
+    let words = ["sbatch", "--parsable", "--no-requeue", "-o", &path, &script];
+    let run = [
+        "--on-failure",
+        "restart",
+        "--checkpoint",
+        &directory,
+        "--grace",
+        "8",
+    ];
+    // This Slurm sends signals to all processes of a step.
+    let program = example("saving_ranks").display().to_string();
+    let ranks = [
+        "-n",
+        "2",
+        "env",
+        "--ignore-signal=TERM",
+        &program,
+        "1000000000",
+        "advised",
+        "2",
+    ];
+    let submitted = submitted(&slurm, &network, &[&words[..], &run, &ranks].concat());
+    let job = text(&submitted.stdout).trim().to_owned();
+    let generations = || {
+        let entries = fs::read_dir(&saves).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("generation-")).max()
+    };
+    let whole = |generation: &str| {
+        (0..2).all(|rank| {
+            saves
+                .join(generation)
+                .join(format!("rank-{rank:05}.manifest"))
+                .exists()
+        })
+    };
+    let deadline = Instant::now() + PATIENCE;
+    let first = loop {
+        if let Some(first) = generations().filter(|first| whole(first)) {
+            break first;
+        }
+        let said = fs::read_to_string(&output);
+        assert!(Instant::now() < deadline, "nothing is saved: {said:?}");
+        sleep(Duration::from_millis(50));
+    };
+    let told = slurm.output(&network, &["scancel", &job]);
+    assert!(told.status.success(), "{told:?}");
+    let said = await_words(&output, "ended by signal 15 (SIGTERM)");
+    assert!(said.contains("; it has saved"), "{said}");
+    let last = generations().unwrap();
+    assert!(last > first && whole(&last), "{first} {last}: {said}");
 }
