@@ -63,7 +63,7 @@ enum Task {
         /// The page; by default the demo's report
         page: Option<PathBuf>,
     },
-    /// Runs mpi4py's own tests under ours and under Hydra; they come from PyPI
+    /// Runs mpi4py's own tests under ours and under Hydra or Open MPI's mpirun; they come from PyPI
     Mpi4py(mpi4py::Options),
     /// Builds the function object for OpenFOAM, and kills solvers that it saves
     Openfoam(openfoam::Options),

