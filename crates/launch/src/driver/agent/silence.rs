@@ -66,7 +66,7 @@ impl Looks {
     }
 }
 
-/// What is to be said of a process, by the files that it or a child of it has mapped. The children of another launcher
+/// The sentences about a process, by the files that it or a child of it has mapped. The children of another launcher
 /// are its own affair.
 pub(super) fn silence_of(pid: Pid) -> Silence {
     let pid = pid.as_raw_nonzero().get();
