@@ -2,7 +2,7 @@
 //!
 //! OpenFOAM writes a time step straight into the folder from which it would begin again, and takes what it
 //! finds there: when it is killed in the middle, the next start fails, or goes on with other numbers. With
-//! the function object `ropewalkCheckpoint` (`bindings/openfoam`) a solver commits what it has written to a
+//! the function object `ropewalkCheckpoint` (folder `function-object`) a solver commits what it has written to a
 //! [`Store`](ropewalk_checkpoint::Store). Before each start [`Case::prepare`] finds the newest commit that is
 //! whole on all ranks, puts everything newer and everything torn aside, and tells the solver, by blocks in
 //! `system/controlDict`, to begin there; [`Case::finish`] takes them out again, and the saves from among the

@@ -59,7 +59,7 @@ pub(crate) fn build(how: Build) -> anyhow::Result<PathBuf> {
         .arg("-isystem")
         .arg(headers)
         .arg("-Icrates/checkpoint-c/include")
-        .arg("bindings/openfoam/ropewalkCheckpoint.C")
+        .arg("crates/openfoam/function-object/ropewalkCheckpoint.C")
         .arg("-o")
         .arg(&library)
         .arg(soname);

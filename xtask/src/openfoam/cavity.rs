@@ -42,25 +42,19 @@ impl Cavity {
         };
         let mesh = MESH.replace("CELLS", &self.cells.to_string());
         let files = [
-            ("0/U", include_str!("../../../bindings/openfoam/cavity/0/U")),
-            ("0/p", include_str!("../../../bindings/openfoam/cavity/0/p")),
+            ("0/U", include_str!("cavity/0/U")),
+            ("0/p", include_str!("cavity/0/p")),
             (
                 "constant/transportProperties",
-                include_str!("../../../bindings/openfoam/cavity/constant/transportProperties"),
+                include_str!("cavity/constant/transportProperties"),
             ),
             ("system/controlDict", &control),
             ("system/blockMeshDict", &mesh),
-            (
-                "system/fvSchemes",
-                include_str!("../../../bindings/openfoam/cavity/system/fvSchemes"),
-            ),
-            (
-                "system/fvSolution",
-                include_str!("../../../bindings/openfoam/cavity/system/fvSolution"),
-            ),
+            ("system/fvSchemes", include_str!("cavity/system/fvSchemes")),
+            ("system/fvSolution", include_str!("cavity/system/fvSolution")),
             (
                 "system/decomposeParDict",
-                include_str!("../../../bindings/openfoam/cavity/system/decomposeParDict"),
+                include_str!("cavity/system/decomposeParDict"),
             ),
         ];
         for (name, content) in files {
@@ -102,8 +96,8 @@ pub(super) fn tool(case: &Path, name: &str, arguments: &[&str]) -> anyhow::Resul
     run(command)
 }
 
-const CONTROL: &str = include_str!("../../../bindings/openfoam/cavity/system/controlDict");
-const MESH: &str = include_str!("../../../bindings/openfoam/cavity/system/blockMeshDict");
+const CONTROL: &str = include_str!("cavity/system/controlDict");
+const MESH: &str = include_str!("cavity/system/blockMeshDict");
 
 /// In metres; the lid moves one in a second.
 const SIDE: f64 = 0.1;

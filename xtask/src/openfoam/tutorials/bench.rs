@@ -75,7 +75,7 @@ impl<'a> Bench<'a> {
             tool(&case, "setFields", &[])?;
         }
         if mode != Mode::Serial {
-            let two = include_str!("../../../../bindings/openfoam/cavity/system/decomposeParDict");
+            let two = include_str!("../cavity/system/decomposeParDict");
             fs::write(case.join("system/decomposeParDict"), two)?;
             tool(&case, "decomposePar", &[])?;
         }
