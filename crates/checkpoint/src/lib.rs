@@ -39,6 +39,7 @@ mod any_ranks;
 mod archive;
 #[cfg(any(feature = "object-store", feature = "partner"))]
 mod arrival;
+mod background;
 mod coordination;
 mod copied;
 #[cfg(any(feature = "object-store", feature = "partner"))]
@@ -68,6 +69,7 @@ pub use ropewalk_checkpoint_core::*;
 
 #[cfg(feature = "object-store")]
 pub use archive::{Archive, ArchiveError};
+pub use background::{BackgroundStore, Ended};
 pub use coordination::{Alone, Coordination, CoordinationError, SharedDirectory};
 #[cfg(any(feature = "object-store", feature = "partner"))]
 pub use depot::{Depot, PutAside};

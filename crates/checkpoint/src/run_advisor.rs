@@ -11,6 +11,7 @@ use ropewalk_checkpoint_core::{Advice, Advisor, AdvisorOptions, History, Level, 
 
 use super::{
     announcements::{Announced, Announcements},
+    background::Ended,
     copied::Copied,
     environment::{default_mtbf_of_job, directory_of_job, host_mtbf_of_job, mtbf_of_job, start_of_job},
     journal_file::{JournalFile, is_for_lack_of_room},
@@ -235,6 +236,15 @@ impl RunAdvisor {
         // After the journal: the job may be ended from here on.
         if let Some(announcements) = &mut self.announcements {
             announcements.saved(self.advisor.is_saved_for_notice());
+        }
+    }
+
+    /// A save that was written in the background has ended, in success or not: see
+    /// [`BackgroundStore`](super::BackgroundStore).
+    pub fn save_ended(&mut self, ended: &Ended) {
+        match ended.saved {
+            Ok(_) => self.save_end(ended.level),
+            Err(_) => self.save_failed(ended.level),
         }
     }
 

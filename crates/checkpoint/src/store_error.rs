@@ -73,6 +73,11 @@ pub enum StoreError {
         /// The file that the other one has locked.
         path: PathBuf,
     },
+    /// The thread that writes in the background has ended.
+    #[error(
+        "the thread that writes checkpoints has ended by a panic, whose message is above: nothing is saved any more"
+    )]
+    WriterGone,
     /// The other ranks could not be asked.
     #[error("cannot agree with the other ranks on a checkpoint")]
     Coordination(#[from] CoordinationError),

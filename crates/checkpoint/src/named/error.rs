@@ -108,9 +108,6 @@ pub enum RunError {
     /// The state was not restored, so that nothing can be saved.
     #[error("the run could not restore its state before: nothing is saved, so that nothing is lost")]
     Refused,
-    /// The thread that writes saves has ended.
-    #[error("the thread that writes checkpoints has ended; please report this")]
-    WriterGone,
 }
 
 // Its text is in that of the error: as a cause it would be told twice.

@@ -13,9 +13,10 @@ use ropewalk_checkpoint_core::{Level, Reason};
 use decisions::Decisions;
 use restoring::{Begun, restore};
 use state::{copy_out, header_of};
-use writer::{Writer, Written};
+use writer::Writer;
 
 use crate::{
+    background::Ended,
     coordination::{Alone, SharedDirectory},
     run_advisor::RunAdvisor,
     store::Store,
@@ -184,8 +185,8 @@ impl SavedRun {
     /// If the thread that writes has ended.
     pub fn wait(&mut self) -> Result<(), RunError> {
         if let Phase::Running(writer) = &mut self.phase {
-            let written = writer.wait()?;
-            self.hear(written);
+            let ended = writer.wait()?;
+            self.hear(ended);
         }
         Ok(())
     }
@@ -218,8 +219,8 @@ impl SavedRun {
         let Phase::Running(writer) = &mut self.phase else {
             return Err(RunError::Refused);
         };
-        let written = writer.look()?;
-        self.hear(written);
+        let ended = writer.look()?;
+        self.hear(ended);
         let is_last = self.step >= steps;
         let (mut level, mut is_urgent) = (is_last.then_some(Level::Full), false);
         if let Some(advisor) = &mut self.advisor {
@@ -257,15 +258,7 @@ impl SavedRun {
             return Err(RunError::Refused);
         };
         self.saves_begun += 1;
-        let mut buffer = writer.buffer()?;
-        let copied = copy_out(state, &mut buffer);
-        let sent = match copied {
-            Ok(()) => writer.write(self.step, level, buffer),
-            Err(error) => {
-                writer.put_back(buffer);
-                Err(error.into())
-            }
-        };
+        let sent = writer.save(self.step, level, |buffer| copy_out(state, buffer));
         if let Some(advisor) = &mut self.advisor {
             match sent {
                 Ok(()) => advisor.save_copied(level),
@@ -276,26 +269,16 @@ impl SavedRun {
     }
 
     /// Takes note of the end of a save.
-    fn hear(&mut self, written: Option<Written>) {
-        let Some(Written {
-            level,
-            saved,
-            retired,
-        }) = written
-        else {
-            return;
-        };
+    fn hear(&mut self, ended: Option<Ended>) {
+        let Some(ended) = ended else { return };
         if let Some(advisor) = &mut self.advisor {
-            match saved {
-                Ok(_) => advisor.save_end(level),
-                Err(_) => advisor.save_failed(level),
-            }
+            advisor.save_ended(&ended);
             if let Some(source) = advisor.take_failure() {
                 let path = self.options.journal();
                 self.failure = Some(RunError::Journal { path, source });
             }
         }
-        if let Err(error) = saved.and(retired) {
+        if let Err(error) = ended.saved.and(ended.retired) {
             self.failure = Some(error.into());
         }
     }
