@@ -39,6 +39,9 @@ pub(crate) fn dist(options: &Options) -> anyhow::Result<()> {
         println!("{}", package.display());
     }
     if options.test {
+        if !options.debug {
+            trial::is_small(&archives)?;
+        }
         trial::use_all(&archives)?;
     }
     Ok(())
@@ -54,6 +57,8 @@ pub(crate) fn test() -> anyhow::Result<()> {
 
 /// Files to hand on.
 struct Archives {
+    /// The folder that is packed.
+    tree: PathBuf,
     tarball: PathBuf,
     /// Only where Debian's tools are.
     debian: Option<PathBuf>,
@@ -151,7 +156,11 @@ fn make(debug: bool) -> anyhow::Result<Archives> {
         true => Some(debian_package::build(&folder, &tree, needed, effort)?),
         false => None,
     };
-    Ok(Archives { tarball, debian })
+    Ok(Archives {
+        tree,
+        tarball,
+        debian,
+    })
 }
 
 /// Fills a folder as it lies below a prefix such as `/usr`.

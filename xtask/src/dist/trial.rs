@@ -34,6 +34,25 @@ pub(super) fn use_all(archives: &Archives) -> anyhow::Result<()> {
     }
 }
 
+/// Sees to it that the command of a release is no larger than is promised.
+///
+/// # Errors
+/// If it is.
+pub(super) fn is_small(archives: &Archives) -> anyhow::Result<()> {
+    let path = archives.tree.join("bin/ropewalk");
+    let metadata = fs::metadata(&path).with_context(|| format!("cannot find {}", path.display()))?;
+    let bytes = metadata.len();
+    ensure!(
+        bytes < COMMAND_BYTES_MAX,
+        "{} has {bytes} bytes, and {COMMAND_BYTES_MAX} at most are promised",
+        path.display()
+    );
+    Ok(())
+}
+
+/// The size of the command that users have to fetch.
+const COMMAND_BYTES_MAX: u64 = 12_000_000;
+
 /// Installs the package in a system that has no other, uses it and removes it.
 fn use_debian(package: &Path) -> anyhow::Result<()> {
     let root = tempfile::tempdir()?;
