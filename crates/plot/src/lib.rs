@@ -202,6 +202,7 @@ const STYLE: &str = "
 text { fill: #1c2430; } .paper { fill: #ffffff; }
 .grid { stroke: #dde2e8; } .ink { stroke: #1c2430; stroke-width: 1.5; } .error { stroke: #1c2430; stroke-width: 4; }
 .lead { stroke: #8a93a0; } .best-line { stroke: #c8553d; stroke-width: 1.5; stroke-dasharray: 5 4; }
+.expected { stroke: #c8553d; stroke-width: 3; }
 .bar { fill: #8db5e2; } polyline[points] { fill: none; stroke-width: 2.5; } .curve { stroke: #2f6fb3; }
 .policy { fill: #2f6fb3; } .best { fill: #c8553d; } text.badge { fill: #ffffff; font-weight: bold; font-size: 13px; }
 .c0 { fill: #2f6fb3; stroke: #2f6fb3; } .c1 { fill: #c8553d; stroke: #c8553d; } .c2 { fill: #3c8d5a; stroke: #3c8d5a; }

@@ -1,8 +1,9 @@
 //! The results of a case, as text, JSON and picture.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{fs, path::Path};
 
 use anyhow::Context;
+use ropewalk_plot::{Anchor, Picture};
 use serde_json::{Value, json};
 
 use super::{
@@ -271,53 +272,53 @@ fn name(every: Option<usize>) -> String {
 
 /// Bars for each case, each with a line at what was expected.
 fn draw(found: &[Value]) -> String {
-    const ROW: usize = 22;
-    let mut body = String::new();
-    let mut y = 10;
     let number = |value: &Value, name: &str| value[name].as_f64().unwrap_or(0.0);
+    let rows = |case: &Value| case["policies"].as_array().cloned().unwrap_or_default();
+    // A title and a blank line for each case, and the last line.
+    let lines: usize = found.iter().map(|case| rows(case).len() + 2).sum();
+    let mut picture = Picture::new(
+        ROW * (lines + 2) as f64,
+        "Time of runs of OpenFOAM's cases with failures",
+    );
+    let mut y = 0.0;
     for case in found {
-        let rows = case["policies"].as_array().map_or(&[][..], Vec::as_slice);
+        let rows = rows(case);
         let most = rows
             .iter()
             .map(|row| number(row, "seconds").max(number(row, "expected_s")))
             .fold(1e-9, f64::max);
-        let width = |seconds: f64| 420.0 * seconds / most;
-        let name = case["case"].as_str().unwrap_or_default();
+        let width = |seconds: f64| BAR_MAX * seconds / most;
         y += ROW;
-        // Writing to a string cannot fail.
-        let _ = writeln!(body, "<text x='10' y='{y}' font-weight='bold'>{name}</text>");
+        picture.text(
+            (LEFT, y),
+            Anchor::Start,
+            case["case"].as_str().unwrap_or_default(),
+        );
         for row in rows {
             y += ROW;
-            let seconds = number(row, "seconds");
-            let policy = row["policy"].as_str().unwrap_or_default();
-            let _ = writeln!(body, "<text x='10' y='{y}'>{policy}</text>");
-            let bar = width(seconds);
-            let at = y - 12;
-            let _ = writeln!(
-                body,
-                "<rect x='150' y='{at}' width='{bar:.1}' height='14' fill='#4a7ebb'/>"
+            let seconds = number(&row, "seconds");
+            picture.text(
+                (LEFT, y),
+                Anchor::Start,
+                row["policy"].as_str().unwrap_or_default(),
             );
-            let x = 150.0 + width(number(row, "expected_s"));
-            let _ = writeln!(
-                body,
-                "<line x1='{x:.1}' x2='{x:.1}' y1='{}' y2='{}' stroke='#c0504d' stroke-width='3'/>",
-                at - 2,
-                at + 16
-            );
-            let _ = writeln!(
-                body,
-                "<text x='{:.1}' y='{y}'>{seconds:.1} s</text>",
-                160.0 + bar.max(x - 150.0)
-            );
+            picture.rectangle("bar", (BARS, y - 13.0), (width(seconds), 16.0));
+            let expected = BARS + width(number(&row, "expected_s"));
+            picture.line("expected", (expected, y - 15.0), (expected, y + 5.0));
+            let behind = (BARS + width(seconds)).max(expected) + 8.0;
+            picture.text((behind, y), Anchor::Start, &format!("{seconds:.1} s"));
         }
         y += ROW;
     }
-    format!(
-        "<svg xmlns='http://www.w3.org/2000/svg' width='680' height='{}' font-family='sans-serif' font-size='13'>\n\
-         <rect width='100%' height='100%' fill='white'/>\n{body}\
-         <text x='10' y='{}'>Total time with failures: bars are measured, lines are what was expected.</text>\n\
-         </svg>\n",
-        y + 30,
-        y + 14
-    )
+    let words = "Total time with failures: bars are measured, lines are what was expected.";
+    picture.text((LEFT, y + ROW), Anchor::Start, words);
+    picture.finish()
 }
+
+/// The height of a line.
+const ROW: f64 = 24.0;
+
+/// Where text and bars begin, and how long the longest bar is.
+const LEFT: f64 = 10.0;
+const BARS: f64 = 160.0;
+const BAR_MAX: f64 = 860.0;
