@@ -4,14 +4,18 @@ mod blocks;
 mod markdown;
 mod options_page;
 mod pages;
+mod site;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 
 use crate::{
     project, python,
-    shell::{program, run, succeeds},
+    shell::{cargo, program, run, succeeds},
 };
 
 /// The folder with `book.toml`.
@@ -20,46 +24,86 @@ const BOOK: &str = "docs/book";
 /// The folder with the pages and `SUMMARY.md`.
 pub(crate) const PAGES: &str = "docs/book/src";
 
+/// How much is done.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Builds only the site, in target/book/html, and installs mdBook below target if it is nowhere else
+    #[arg(long)]
+    site: bool,
+}
+
 /// Checks links and the list of pages, writes the page of options anew, compiles the programs in the book and runs its
 /// commands. Builds the site too if mdBook is installed.
 ///
 /// # Errors
 /// If something is broken, does not compile, or fails.
-pub(crate) fn book() -> anyhow::Result<()> {
+pub(crate) fn book(options: &Options) -> anyhow::Result<()> {
     pages()?;
+    if options.site {
+        return build_site(&installed_mdbook()?);
+    }
     project::build()?;
     python::environment()?;
     blocks()?;
-    if succeeds(program("mdbook", &["--version"])) {
-        run(program("mdbook", &["build", BOOK]))?;
-        let site = project::target()?.join("book");
-        copy_pictures(&project::root().join("docs"), &project::documents()?, &site)?;
+    match mdbook()? {
+        Some(mdbook) => build_site(&mdbook),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// Copies the pictures of the documents that the book shows to the paths that the site has for them. mdBook copies only
-/// what is beside its pages.
-fn copy_pictures(docs: &Path, documents: &[(String, String)], site: &Path) -> anyhow::Result<()> {
-    for (page, text) in documents.iter().filter(|(path, _)| path.starts_with(PAGES)) {
-        for (_, link) in markdown::links(text) {
-            let path = pages::beside(page, &link);
-            let Some(picture) = path.strip_prefix("docs").ok().filter(|path| is_picture(path)) else {
-                continue;
-            };
-            let copy = site.join(picture);
-            if let Some(folder) = copy.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            fs::copy(docs.join(picture), copy)
-                .with_context(|| format!("cannot copy {}", picture.display()))?;
-        }
-    }
-    Ok(())
+/// The path of mdBook, if it is on the path or was installed below target.
+fn mdbook() -> anyhow::Result<Option<PathBuf>> {
+    let own = tools()?.join("bin/mdbook");
+    let candidates = [PathBuf::from("mdbook"), own];
+    let is_there = |path: &PathBuf| succeeds(program(&path.to_string_lossy(), &["--version"]));
+    Ok(candidates.into_iter().find(is_there))
 }
 
-fn is_picture(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "svg")
+/// The same; it is installed below target if it is nowhere.
+fn installed_mdbook() -> anyhow::Result<PathBuf> {
+    if let Some(mdbook) = mdbook()? {
+        return Ok(mdbook);
+    }
+    let folder = tools()?;
+    let mut install = cargo(&[
+        "install",
+        "--locked",
+        "--debug",
+        "--version",
+        MDBOOK,
+        "mdbook",
+        "--root",
+    ]);
+    install.arg(&folder);
+    run(install)?;
+    Ok(folder.join("bin/mdbook"))
+}
+
+/// The folder for programs that only some tasks need.
+fn tools() -> anyhow::Result<PathBuf> {
+    Ok(project::target()?.join("tools"))
+}
+
+/// The version of mdBook by which the site was tried.
+const MDBOOK: &str = "0.5.4";
+
+/// Builds the site in `target/book/html`, and follows its links.
+fn build_site(mdbook: &Path) -> anyhow::Result<()> {
+    let folder = project::target()?.join("book");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    site::lay_out(&project::root(), &project::documents()?, &folder)?;
+    let mut build = program(&mdbook.to_string_lossy(), &["build"]);
+    build.arg(&folder);
+    run(build)?;
+    let html = folder.join("html");
+    let broken = site::broken(&html)?;
+    if !broken.is_empty() {
+        bail!("links of the site lead nowhere:\n{}", broken.join("\n"));
+    }
+    println!("{}", html.join("index.html").display());
+    Ok(())
 }
 
 /// Checks links and the list of pages.
@@ -116,37 +160,35 @@ mod tests {
         assert_eq!(broken, [""; 0]);
     }
 
-    /// Every picture of the documents is shown in the chapter on benchmarks, and in the site each is where that
-    /// chapter's page looks for it.
+    /// Every picture of the documents is shown in the chapter on benchmarks.
     #[test]
-    fn pictures_are_in_the_site() {
-        let site = tempfile::tempdir().unwrap();
+    fn pictures_are_in_the_book() {
         let documents = project::documents().unwrap();
         let docs = project::root().join("docs");
-        copy_pictures(&docs, &documents, site.path()).unwrap();
-        let settings = fs::read_to_string(project::root().join(BOOK).join("book.toml")).unwrap();
-        let below = settings
-            .split_once("target/book/")
-            .unwrap()
-            .1
-            .split_once('"')
-            .unwrap()
-            .0;
-        let page = site.path().join(below);
-        fs::create_dir_all(&page).unwrap();
-        let (path, text) = documents
+        let is_picture = |path: &Path| path.extension().is_some_and(|extension| extension == "svg");
+        let (_, text) = documents
             .iter()
             .find(|(path, _)| path.ends_with("src/benchmarks.md"))
             .unwrap();
         let links = markdown::links(text).into_iter().map(|(_, link)| link);
         let shown: BTreeSet<_> = links.filter(|link| is_picture(Path::new(link))).collect();
-        for picture in &shown {
-            assert!(page.join(picture).is_file(), "{path}: {picture}");
-        }
         let there = ["", "papers"]
             .iter()
             .flat_map(|folder| fs::read_dir(docs.join(folder)).unwrap());
         let there = there.filter(|entry| is_picture(&entry.as_ref().unwrap().path()));
         assert_eq!(shown.len(), there.count());
+    }
+
+    /// The sources of the site can be laid out: every link of a page of it leads to a file.
+    #[test]
+    fn the_site_is_laid_out() {
+        let folder = tempfile::tempdir().unwrap();
+        site::lay_out(&project::root(), &project::documents().unwrap(), folder.path()).unwrap();
+        assert!(
+            folder
+                .path()
+                .join("src/repository/docs/papers/reduction.md")
+                .is_file()
+        );
     }
 }

@@ -44,8 +44,8 @@ enum Task {
     BenchReduce,
     /// Times the command beside Hydra, MPICH and Slurm's PMI library
     BenchRivals(bench_rivals::Options),
-    /// Checks the links of the book, compiles its programs and runs its commands
-    Book,
+    /// Checks the links of the book, compiles its programs, runs its commands and builds its site
+    Book(book::Options),
     /// Reduces in real processes on several hosts that are killed, stopped, cut off and starved
     Chaos(chaos::Options),
     /// Looks at everything and changes nothing: format, rules of the house, clippy, documentation, licences
@@ -58,10 +58,11 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Counts lines of Rust by package, product and tests
     Lines,
-    /// Opens a report in a headless browser, fails if its console shows anything, and takes a picture
+    /// Opens pages in a headless browser, fails if its console shows anything, and takes pictures, narrow and wide,
+    /// light and dark
     Look {
-        /// The page; by default the demo's report
-        page: Option<PathBuf>,
+        /// The pages or SVG pictures; by default the demo's report
+        pages: Vec<PathBuf>,
     },
     /// Runs mpi4py's own tests under ours and under Hydra or Open MPI's mpirun; they come from PyPI
     Mpi4py(mpi4py::Options),
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
         Task::BenchFiles(options) => bench_files::bench_files(&options),
         Task::BenchReduce => bench_reduce::bench_reduce(),
         Task::BenchRivals(options) => bench_rivals::bench_rivals(&options),
-        Task::Book => book::book(),
+        Task::Book(options) => book::book(&options),
         Task::Chaos(options) => chaos::chaos(&options),
         Task::Check => check::check(),
         Task::Dist(options) => dist::dist(&options),
@@ -99,7 +100,7 @@ fn main() -> ExitCode {
         Task::Fix => check::fix(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Lines => lines::lines(),
-        Task::Look { page } => look::look(&page.unwrap_or_else(test::report)).map(drop),
+        Task::Look { pages } => look::look_at_all(&pages),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),
         Task::Papers(options) => papers::papers(&options),

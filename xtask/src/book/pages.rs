@@ -59,7 +59,7 @@ fn unlisted(texts: &BTreeMap<&str, &str>, summary: &str, list: &str) -> Vec<Stri
 
 /// Says why a link leads nowhere; links to other places are not followed.
 fn is_broken(root: &Path, texts: &BTreeMap<&str, &str>, page: &str, link: &str) -> Option<String> {
-    if link.contains("://") || link.starts_with("mailto:") {
+    if is_elsewhere(link) {
         return None;
     }
     let (file, fragment) = link.split_once('#').unwrap_or((link, ""));
@@ -73,6 +73,11 @@ fn is_broken(root: &Path, texts: &BTreeMap<&str, &str>, page: &str, link: &str) 
     let text = target.to_str().and_then(|target| texts.get(target))?;
     let is_there = fragment.is_empty() || markdown::anchors(text).iter().any(|anchor| anchor == fragment);
     (!is_there).then(|| format!("there is no heading for {link}"))
+}
+
+/// Returns true for a link to another site, or an address of mail.
+pub(super) fn is_elsewhere(link: &str) -> bool {
+    link.contains("://") || link.starts_with("mailto:")
 }
 
 /// A path from the root to what a page names by a path from its own folder.
