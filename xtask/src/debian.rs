@@ -21,7 +21,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "bzip2",
-        purpose: "unpacks the headers of OpenFOAM",
+        purpose: "unpacks the sources of OpenFOAM",
         probe: &["bzip2", "--help"],
     },
     Package {
@@ -73,6 +73,11 @@ const PACKAGES: &[Package] = &[
         name: "libmpich-dev",
         purpose: "compiles the MPI programs that we must be able to start",
         probe: &["mpicc.mpich", "-show"],
+    },
+    Package {
+        name: "make",
+        purpose: "builds the function object of OpenFOAM",
+        probe: &["make", "--version"],
     },
     Package {
         name: "man-db",
@@ -152,7 +157,8 @@ pub(crate) fn provide() -> anyhow::Result<()> {
 /// # Errors
 /// As [`provide`].
 pub(crate) fn provide_openfoam() -> anyhow::Result<()> {
-    let needed = |package: &&Package| ["bzip2", "g++", "openfoam", "openmpi-bin"].contains(&package.name);
+    let needed =
+        |package: &&Package| ["bzip2", "g++", "make", "openfoam", "openmpi-bin"].contains(&package.name);
     provide_missing(missing(PACKAGES).into_iter().filter(needed).collect())
 }
 

@@ -5,8 +5,8 @@ use std::{env, ffi::OsString, path::Path, process::ExitCode};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    agent, bench, checkpoints, completions, demo, info, man, nameserver, partner, plan, reduce, rehearse,
-    run, sim,
+    agent, bench, checkpoints, completions, demo, info, man, nameserver, openfoam, partner, plan, reduce,
+    rehearse, run, sim,
 };
 
 /// Runs parallel jobs, and keeps them going.
@@ -37,6 +37,7 @@ enum Command {
     Info(info::Arguments),
     Man(man::Arguments),
     Nameserver(nameserver::Arguments),
+    Openfoam(openfoam::Arguments),
     #[command(hide = true)]
     Partner(partner::Arguments),
     Plan(plan::Arguments),
@@ -93,6 +94,7 @@ fn perform(command: Command, run_words: Vec<OsString>) -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Man(arguments) => man::run(&arguments, documented()),
         Command::Nameserver(arguments) => nameserver::run(&arguments),
+        Command::Openfoam(arguments) => openfoam::run(arguments),
         Command::Partner(arguments) => ropewalk_checkpoint::partner_main(arguments.orders),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Reduce(arguments) => reduce::run(arguments, run_words),

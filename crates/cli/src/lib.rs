@@ -12,6 +12,7 @@ pub mod fuzzing;
 mod info;
 mod man;
 mod nameserver;
+mod openfoam;
 mod page;
 mod partner;
 mod plan;

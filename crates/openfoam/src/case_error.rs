@@ -19,7 +19,7 @@ pub enum CaseError {
     NoOpenFoam,
     /// The function object is not there.
     #[error(
-        "the function object {} is not found: build it by `cargo xtask openfoam build`, or name it in {}",
+        "the function object {} is not found: build it by `ropewalk openfoam build`, or name it in {}",
         crate::LIBRARY,
         crate::LIBRARY_VARIABLE
     )]

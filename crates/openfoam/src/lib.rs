@@ -2,7 +2,7 @@
 //!
 //! OpenFOAM writes a time step straight into the folder from which it would begin again, and takes what it
 //! finds there: when it is killed in the middle, the next start fails, or goes on with other numbers. With
-//! the function object `ropewalkCheckpoint` (folder `function-object`) a solver commits what it has written to a
+//! the function object `ropewalkCheckpoint` ([`build_function_object`]) a solver commits what it has written to a
 //! [`Store`](ropewalk_checkpoint::Store). Before each start [`Case::prepare`] finds the newest commit that is
 //! whole on all ranks, puts everything newer and everything torn aside, and tells the solver, by blocks in
 //! `system/controlDict`, to begin there; [`Case::finish`] takes them out again, and the saves from among the
@@ -11,6 +11,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 
+mod build_error;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -19,6 +20,18 @@
 mod case;
 mod case_error;
 mod control_dict;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "fetches sources"
+)]
+mod debian;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "runs a compiler"
+)]
+mod function_object;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -40,10 +53,15 @@ mod parking;
 mod retention;
 mod times;
 
+pub use build_error::BuildError;
 pub use case::{Case, CaseOptions, Prepared};
 pub use case_error::CaseError;
 pub use control_dict::{Begin, Block, Entries, Resumed, number_of, with_block, without_block};
-pub use installation::{LIBRARY, LIBRARY_VARIABLE, START_VARIABLE, find_library, project_directory};
+pub use function_object::{build_function_object, find_checkpoint_library};
+pub use installation::{
+    CHECKPOINT_LIBRARY, CHECKPOINT_LIBRARY_VARIABLE, LIBRARY, LIBRARY_VARIABLE, START_VARIABLE, cache_folder,
+    find_library, library_folder, project_directory,
+};
 pub use loading::Loading;
 pub use retention::QUARANTINE_MAX;
 pub use times::{Time, newer, outdated};

@@ -7,6 +7,7 @@ mod solver;
 mod tests;
 mod trials;
 mod tutorials;
+mod users;
 
 use std::path::PathBuf;
 

@@ -18,12 +18,13 @@ use super::{
     build::Build,
     cavity::Cavity,
     solver::{Mode, Solver, copy},
-    tutorials,
+    tutorials, users,
 };
 
 /// Runs all tests with a library, each with each way of writing files.
 pub(super) fn test(library: &Path, build: Build) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
+    users::test(build)?;
     tutorials::test(library)?;
     for mode in Mode::ALL {
         let bench = Bench::prepare(folder.path(), library, mode, CAVITY)?;
@@ -158,6 +159,7 @@ impl Bench {
             .current_dir(&solver.case)
             // Other work may share the cores, of which the adapter knows nothing.
             .env("OMPI_MCA_mpi_yield_when_idle", "1")
+            .env(LIBRARY_VARIABLE, &self.library)
             .env_remove("WM_PROJECT_DIR");
         let output = command.output().context("cannot start ropewalk")?;
         let said = String::from_utf8_lossy(&output.stderr);

@@ -294,6 +294,79 @@ const PAGES: &[Sections] = &[
         see_also: &["ropewalk", RUN],
     },
     Sections {
+        page: "ropewalk-openfoam",
+        examples: &[
+            (
+                "Build the function object, once for each OpenFOAM:",
+                "ropewalk openfoam build",
+            ),
+            (
+                "Run a solver on eight ranks:",
+                "ropewalk openfoam run -n 8 icoFoam -parallel",
+            ),
+        ],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[],
+        files: &[],
+        see_also: &["ropewalk-openfoam-build", "ropewalk-openfoam-run"],
+    },
+    Sections {
+        page: "ropewalk-openfoam-build",
+        examples: &[
+            ("For Debian's package openfoam:", "ropewalk openfoam build"),
+            (
+                "For another OpenFOAM:",
+                "source ~/OpenFOAM/OpenFOAM-v1912/etc/bashrc\nropewalk openfoam build",
+            ),
+        ],
+        exit_status: OTHERS_EXIT_STATUS,
+        environment: &[
+            (
+                "WM_PROJECT_DIR",
+                "The OpenFOAM to build for. Without it, or if it is /usr/share/openfoam, it is Debian's.",
+            ),
+            (
+                "FOAM_USER_LIBBIN",
+                "The folder for the library, unless --output names it.",
+            ),
+            (
+                "RW_CHECKPOINT_LIBRARY",
+                "The library librw_checkpoint.so, if it is not beside the command or in ../lib.",
+            ),
+        ],
+        files: &[
+            (
+                "~/.local/share/ropewalk/libropewalkOpenFOAM.so",
+                "The library, without FOAM_USER_LIBBIN and --output. XDG_DATA_HOME stands for ~/.local/share.",
+            ),
+            (
+                "~/.cache/ropewalk/openfoam-*",
+                "Debian's sources, for later builds. XDG_CACHE_HOME stands for ~/.cache.",
+            ),
+        ],
+        see_also: &["ropewalk-openfoam-run", "ropewalk-openfoam"],
+    },
+    Sections {
+        page: "ropewalk-openfoam-run",
+        examples: &[
+            ("The case in this folder:", "ropewalk openfoam run icoFoam"),
+            (
+                "Eight ranks, with six hours as a first guess of the mean time between failures:",
+                "ropewalk openfoam run --mtbf 6h -n 8 icoFoam -parallel",
+            ),
+        ],
+        exit_status: &[("as ropewalk run", "The codes are those of ropewalk-run(1).")],
+        environment: &[(
+            "ROPEWALK_OPENFOAM_LIBRARY",
+            "The function object, if it is in none of the places where \"ropewalk openfoam build\" puts it.",
+        )],
+        files: &[(
+            "checkpoints",
+            "The saves, in the folder of the case, unless --checkpoint names another one.",
+        )],
+        see_also: &["ropewalk-openfoam-build", RUN, "ropewalk-checkpoints"],
+    },
+    Sections {
         page: BENCH_REDUCE,
         examples: &[(
             "Collective calls between two hosts:",

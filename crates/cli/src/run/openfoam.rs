@@ -172,4 +172,4 @@ const SIGTERM: i32 = 15;
 /// A run that is not saved is not what was asked for.
 const NOT_LOADED: &str = "OpenFOAM has not loaded the function object that saves, and would go on without: \
      the job is ended. Its output says why, above; the library has to be built for this OpenFOAM \
-     (`cargo xtask openfoam build`)";
+     (`ropewalk openfoam build`)";

@@ -1,0 +1,1 @@
+../../checkpoint-c/include/rw_checkpoint.h
