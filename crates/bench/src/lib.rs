@@ -1,4 +1,6 @@
 //! `ropewalk bench rpc`: remote calls and bulk transfers of this machine or cluster, beside what the machine can do.
+//!
+//! The crate is a part of the command, and not for programs. Programs make calls by the crate `ropewalk-rpc`.
 
 #![deny(
     clippy::print_stdout,

@@ -1,4 +1,6 @@
 //! The commands of `ropewalk` as a library; the executable of that name calls [`main`].
+//!
+//! The crate is for the executable. Programs use the crate `ropewalk`, which has a module for each system.
 
 mod agent;
 mod bars;

@@ -7,6 +7,28 @@
 //! whole on all ranks, puts everything newer and everything torn aside, and tells the solver, by blocks in
 //! `system/controlDict`, to begin there; [`Case::finish`] takes them out again, and the saves from among the
 //! results.
+//!
+//! `ropewalk openfoam` does all of this. Other launchers call it around each start of a solver.
+//!
+//! # Examples
+//! ```no_run
+//! use std::{path::Path, process::Command};
+//!
+//! use ropewalk_openfoam::{Case, CaseOptions, build_function_object, find_checkpoint_library};
+//!
+//! let checkpoints = find_checkpoint_library(Path::new("/usr/bin/ropewalk"))?;
+//! let library = build_function_object(&checkpoints, Path::new("/var/cache/foam"), Path::new("/opt/foam/lib"))?;
+//! let case = Case::open(Path::new("cavity"), CaseOptions::new(library))?;
+//! loop {
+//!     let prepared = case.prepare()?;
+//!     let mut solver = Command::new("icoFoam");
+//!     if solver.current_dir("cavity").envs(prepared.environment).status()?.success() {
+//!         break;
+//!     }
+//! }
+//! case.finish()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]

@@ -3,6 +3,9 @@
 //! An agent runs [`helper_main`] as a child, so that the threads and the crashes of libpmix stay out of the agent.
 //! The two speak over a socket, by the messages of `ropewalk_launch_core::pmix`; the helper decides nothing about the
 //! job.
+//!
+//! The crate is a part of the process manager. Programs that speak PMIx are started by `ropewalk run` or
+//! `ropewalk_launch::Launcher`, and call nothing here.
 
 #![deny(missing_docs)]
 
