@@ -96,7 +96,7 @@ svg .death { fill: var(--bad); font-weight: 600; }
     table { table-layout: auto; display: block; overflow-x: auto; }
     body table tr > :first-child { width: auto; }
     th, td { padding: .25rem .35rem; }
-    th, td:first-child { overflow-wrap: normal; }
+    th, td { overflow-wrap: break-word; }
     figure { overflow-x: auto; }
     svg[viewBox] { width: 900px; }
     svg .between { display: none; }

@@ -6,7 +6,7 @@ use ropewalk_plot::escaped;
 
 use super::{
     super::page::page,
-    seconds,
+    seconds, shortened,
     timeline::{Window, draw},
     watched_run::WatchedRun,
 };
@@ -67,9 +67,9 @@ pub(super) fn to_page(report: &Report<'_>) -> String {
     );
     row(
         "blake3 of the image",
-        &calm.summary.digest,
-        &killed.summary.digest,
-        serial_digest,
+        shortened(&calm.summary.digest),
+        shortened(&killed.summary.digest),
+        shortened(serial_digest),
     );
     let equal = killed.summary.digest == *serial_digest && calm.summary.digest == *serial_digest;
     let verdict = if equal {
@@ -114,6 +114,7 @@ pub(super) fn to_page(report: &Report<'_>) -> String {
 
 const STYLE: &str = "
 tr > th:first-child { width: 13rem; }
+@media (max-width: 700px) { td { overflow-wrap: anywhere; } }
 .compute { fill: #6a9fd8; background: #6a9fd8; }
 .file { fill: #9a9a9a; background: #9a9a9a; }
 .call { fill: #b9b9c9; background: #b9b9c9; }

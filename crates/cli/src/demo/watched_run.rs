@@ -63,7 +63,10 @@ impl fmt::Display for Death {
         write!(f, ",\n{milliseconds:.1} ms after its call,\n")?;
         match is_late {
             true => f.write_str("when the reduction had ended"),
-            false => write!(f, "when {calls} workers had called"),
+            false => {
+                let plural = if *calls == 1 { "" } else { "s" };
+                write!(f, "when {calls} worker{plural} had called")
+            }
         }
     }
 }
