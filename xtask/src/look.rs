@@ -14,8 +14,8 @@ use crate::{
     test::report,
 };
 
-/// Opens a page in headless Chromium as wide as a telephone's and a desktop's screen, light and dark, takes a picture of
-/// each under `target/look`, and returns the paths of the pictures.
+/// Opens a page in headless Chromium as wide as a telephone's and a desktop's screen, light and dark, takes a picture
+/// of each under `target/look`, and returns the paths of the pictures.
 ///
 /// # Errors
 /// If there is no such page, the browser fails, or the page says anything on the browser's console: a report

@@ -44,7 +44,7 @@ pub enum BuildError {
     /// A command has failed.
     #[error("{purpose} failed: {output}")]
     Failed {
-        /// What was to be done.
+        /// The work of the command.
         purpose: &'static str,
         /// The whole output of the command.
         output: String,

@@ -233,7 +233,8 @@ mod tests {
         ),
         (
             "docs/book/src/howto/a.md",
-            "# Part\n[one](../../../decisions/0001.md#why) [c](../../../../a.c) [here](#part)\n{{#include ../../../../a.c}}\n",
+            "# Part\n[one](../../../decisions/0001.md#why) [c](../../../../a.c) [here](#part)\n\
+             {{#include ../../../../a.c}}\n",
         ),
         (
             "docs/book/src/more.md",
@@ -253,7 +254,7 @@ mod tests {
         ("a.c", "int a;\n"),
     ];
 
-    /// What the book links to, and what that links to, is in the site, with links that lead there.
+    /// Documents to which the book links, and those to which they link, are in the site, with links that lead there.
     #[test]
     fn linked_documents_are_in_the_site() {
         let (root, site) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -292,7 +293,8 @@ mod tests {
             read(site, "SUMMARY.md"),
             "[Why](why.md)\n\n# How to\n\n- [A](howto/a.md)\n\n# Documents\n\n- [Read](repository/README.md)\n\
              - [Decisions]()\n  - [1. One](repository/docs/decisions/0001.md)\n  - [2. \
-             Two](repository/docs/decisions/0002.md)\n  - [docs/decisions](repository/docs/decisions/README.md)\n\n---\n\n[More](more.md)\n"
+             Two](repository/docs/decisions/0002.md)\n  - \
+             [docs/decisions](repository/docs/decisions/README.md)\n\n---\n\n[More](more.md)\n"
         );
     }
 
