@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
-use super::planner::{Shape, Source};
+use super::{planner::Source, shape::Shape};
 
 /// The number of children of each site from class to class: each gets its part over all classes.
 pub(crate) struct ChildShares {

@@ -61,6 +61,7 @@ mod planner;
 mod rates;
 mod recent;
 mod scheduler;
+mod shape;
 mod sharing;
 mod stream;
 mod tree;

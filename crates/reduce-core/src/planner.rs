@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bracketing::{self, Bracketing},
+    bracketing::Bracketing,
     by_host::ByHost,
     child_shares::ChildShares,
     chunks::Chunking,
     ids::{Member, ShareId, Site},
     scheduler::Contributions,
+    shape::Shape,
     tree::{Operand, Tree},
 };
 
@@ -109,61 +110,6 @@ impl Ring {
             Self::FromRoot => sites.rotate_right(turns),
         }
         Some(children)
-    }
-}
-
-/// A shape of trees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// So many chains, at least one, whose ends a binary tree joins. Each chain ends in a leaf, and who has two children
-    /// in one class is a leaf in another. With one chain the fewest sites share a link; with as many as there can be
-    /// each inner site has two children, and the depth is logarithmic (Sanders, Speck, Traeff: "Two-tree algorithms for
-    /// full bandwidth broadcast, reduction and scan", 2009).
-    Chains(u32),
-    /// Chains of chains, as the bracketing wants it.
-    Blocks,
-}
-
-impl Shape {
-    /// The sites of a class that get two children before the others get one.
-    pub(crate) fn joints(self) -> usize {
-        match self {
-            Self::Chains(count) => count.saturating_sub(1) as usize,
-            Self::Blocks => 0,
-        }
-    }
-
-    /// The shapes to choose from for so many sites.
-    fn of_chains(sites: usize) -> impl Iterator<Item = Self> {
-        let most = (sites.div_ceil(2).max(1)) as u32;
-        let counts = (0..most.ilog2() + 1).map(|log2| 1 << log2);
-        counts.chain([most]).map(Self::Chains)
-    }
-
-    /// The time of a link, in times of what its bytes take. Who joins two chains is sent to by two others at once in
-    /// one class and by nobody in the next, and these do not alternate as evenly as they should: the more so the more
-    /// sites are joints, the more hosts are slow at times, and in a ring. Measured by `ropewalk sim reduce` with 16 to
-    /// 1,000 hosts, alone and beside other programs.
-    fn sharing(self, sites: usize, ring: Option<Ring>) -> f64 {
-        let Self::Chains(count @ 2..) = self else {
-            return 1.0;
-        };
-        let few = if ring.is_some() { 1.15 } else { 1.03 };
-        few + 0.17 * 2.0 * f64::from(count) / sites as f64
-    }
-
-    /// Levels of a tree of so many sites: those where a site has one child, and those where it has two.
-    fn depth(self, sites: usize) -> (f64, f64) {
-        match self {
-            Self::Chains(count) => {
-                let count = f64::from(count);
-                ((sites as f64 + 1.0 - count) / count, count.log2())
-            }
-            Self::Blocks => {
-                let block = bracketing::block_of(sites);
-                ((block + sites / block) as f64, 0.0)
-            }
-        }
     }
 }
 
@@ -471,7 +417,7 @@ mod tests {
             (1 << 18, 10_000, 13..18),
             (128 << 20, 10_000, 20..100),
         ] {
-            let depth = depth(bytes, sites) as usize;
+            let depth = depth(bytes, sites);
             assert!(depths.contains(&depth), "{bytes} bytes, {sites} sites: {depth}");
         }
     }

@@ -6,8 +6,6 @@ use crate::ids::Site;
 ///
 /// A receiver gets one at first, and with each answer one more, up to half of all if others get some too: so that a
 /// slow one has little in its link, where the scheduler's messages have to pass too, and does not hold up the others.
-/// Chunks may wait in the link of a receiver to which several send at once: those do not count against other receivers,
-/// within bounds.
 #[derive(Debug)]
 pub(super) struct Sends {
     max: u32,
@@ -22,9 +20,6 @@ struct Receiver {
 }
 
 impl Sends {
-    /// So many windows may be on their way to all receivers.
-    const WINDOWS: u32 = 4;
-
     pub(super) fn new(max: u32) -> Self {
         Self {
             max,
@@ -38,7 +33,7 @@ impl Sends {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.all < Self::WINDOWS * self.max
+        self.all < self.max
     }
 
     /// A receiver has not got its part.
