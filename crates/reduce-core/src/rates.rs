@@ -31,6 +31,10 @@ pub struct SendRates {
     receivers: BTreeMap<Site, Flow>,
     /// The chunks to all receivers together.
     all: Flow,
+    /// The receivers to which chunks are on their way.
+    busy: u32,
+    /// The bytes of all chunks that have arrived.
+    arrived: u64,
     /// The time from the beginning of a chunk to its answer without what it waits on its way: lately, on average.
     delay: Option<Duration>,
     /// The rates as they were told last, and when.
@@ -117,11 +121,34 @@ struct Flow {
     /// When the answer to the last chunk came, and when that chunk arrived by the receiver's clock, in nanoseconds.
     last: Duration,
     arrival: Option<i128>,
+    /// What had passed the link out then, or when the next chunk began after a pause.
+    before: Outwards,
     transit: LeastTransit,
     /// All that arrived.
     arrived: Tally,
     /// Those that arrived close behind others.
     in_row: Tally,
+}
+
+/// All that a site sends at once passes its link out, each receiver getting a part.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outwards {
+    /// The bytes to all receivers that have arrived.
+    arrived: u64,
+    /// The other receivers to which chunks are on their way.
+    others: u32,
+}
+
+impl Outwards {
+    /// The bytes that a receiver would have got alone, which got this many since `before`. One that got no less than
+    /// each other receiver would have got all of them.
+    fn alone(self, bytes: u64, before: Self) -> u64 {
+        let of_others = self.arrived.saturating_sub(before.arrived) as f64;
+        let others = self.others.max(before.others).max(1);
+        let bytes = bytes as f64;
+        let largest = bytes.max(of_others / f64::from(others));
+        (bytes * (bytes + of_others) / largest.max(1.0)) as u64
+    }
 }
 
 /// Chunks, their bytes, and the time that they took.
@@ -162,12 +189,12 @@ impl Flow {
     }
 
     /// Returns how long it took from the beginning of the chunk to its answer, as if chunks arrived in their order, and
-    /// if it began before the answer to the one before.
-    fn handle_ended(&mut self, now: Duration, bytes: u64) -> (Duration, bool) {
+    /// if it began before the answer to the one before. So many bytes would have arrived `alone`.
+    fn handle_ended(&mut self, now: Duration, bytes: u64, alone: u64) -> (Duration, bool) {
         let begun = self.begun.pop_front().unwrap_or(now);
         let is_close = begun <= self.last;
         self.bytes = self.bytes.saturating_sub(bytes);
-        self.arrived.add(bytes, now.saturating_sub(begun.max(self.last)));
+        self.arrived.add(alone, now.saturating_sub(begun.max(self.last)));
         self.last = now;
         (now.saturating_sub(begun), is_close)
     }
@@ -182,7 +209,7 @@ impl Flow {
         &mut self,
         now: Duration,
         (delay, is_close): (Duration, bool),
-        bytes: u64,
+        (bytes, alone): (u64, u64),
         arrived: Duration,
     ) -> Duration {
         let nanoseconds = |time: Duration| time.as_nanos().cast_signed();
@@ -195,12 +222,16 @@ impl Flow {
         {
             let since = before.max(arrived - nanoseconds(waited));
             let time = u64::try_from(arrived - since).unwrap_or_default();
-            self.in_row.add(bytes, Duration::from_nanos(time));
+            // What others got before that did not pass in this time.
+            let part = time as f64 / ((arrived - before) as f64).max(1.0);
+            let of_others = alone.saturating_sub(bytes) as f64 * part;
+            self.in_row
+                .add(bytes + of_others as u64, Duration::from_nanos(time));
         }
         waited
     }
 
-    fn bounds(&self, now: Duration) -> RateBounds {
+    fn bounds(&self, now: Duration, outwards: Outwards) -> RateBounds {
         let pending = self
             .begun
             .front()
@@ -213,7 +244,10 @@ impl Flow {
             .unwrap_or(f64::INFINITY);
         // As if all that is on its way arrived now.
         let halted = match pending >= SendRates::TIME_MIN {
-            true => (self.in_row.bytes + self.bytes) as f64 / (self.in_row.time + pending).as_secs_f64(),
+            true => {
+                let alone = outwards.alone(self.bytes, self.before);
+                (self.in_row.bytes + alone) as f64 / (self.in_row.time + pending).as_secs_f64()
+            }
             false => f64::INFINITY,
         };
         let most = row.min(halted);
@@ -234,11 +268,15 @@ struct Inwards {
     /// When the last span began, and the bytes since then.
     begun: Duration,
     bytes: u64,
-    /// The rates in the two spans before.
-    rates: [f64; 2],
+    /// The rates in the spans before, the latest first.
+    rates: [f64; Self::SPANS],
 }
 
 impl Inwards {
+    /// What a sender tells of a slow link is of a few tenths of a second: in one of so many spans the site has received
+    /// as much as it can, if there was so much.
+    const SPANS: usize = 16;
+
     fn note(&mut self, now: Duration, bytes: u64) {
         let elapsed = now.saturating_sub(self.begun);
         if elapsed > SendRates::IDLE {
@@ -250,15 +288,16 @@ impl Inwards {
         }
         self.bytes += bytes;
         if elapsed >= SendRates::TIME_MIN {
-            let rate = self.bytes as f64 / elapsed.as_secs_f64();
-            (self.begun, self.bytes, self.rates) = (now, 0, [rate, self.rates[0]]);
+            self.rates.rotate_right(1);
+            self.rates[0] = self.bytes as f64 / elapsed.as_secs_f64();
+            (self.begun, self.bytes) = (now, 0);
         }
     }
 
     /// So much arrives at least; there may be nothing more to come.
     fn bounds(&self) -> RateBounds {
         RateBounds {
-            least: self.rates[0].max(self.rates[1]),
+            least: self.rates.iter().copied().fold(0.0, f64::max),
             most: f64::INFINITY,
         }
     }
@@ -277,7 +316,7 @@ impl SendRates {
     /// A rate is told again if it is bounded for the first time, or so much less or more than what was told,
     const NEWS: f64 = 2.0;
     /// and so long after.
-    const TELL_AGAIN: Duration = Duration::from_secs(1);
+    const TELL_AGAIN: Duration = Duration::from_millis(100);
 
     /// Those of a site.
     pub fn new(own: Site) -> Self {
@@ -286,6 +325,8 @@ impl SendRates {
             inwards: Inwards::default(),
             receivers: BTreeMap::new(),
             all: Flow::default(),
+            busy: 0,
+            arrived: 0,
             delay: None,
             told: BTreeMap::new(),
             next_report: Duration::ZERO,
@@ -312,7 +353,15 @@ impl SendRates {
 
     /// A chunk of so many bytes begins its way to a site.
     pub fn handle_begun(&mut self, now: Duration, to: Site, bytes: u64) {
-        self.receivers.entry(to).or_default().handle_begun(now, bytes);
+        let receiver = self.receivers.entry(to).or_default();
+        if receiver.begun.is_empty() {
+            receiver.before = Outwards {
+                arrived: self.arrived,
+                others: self.busy,
+            };
+            self.busy += 1;
+        }
+        receiver.handle_begun(now, bytes);
         self.all.handle_begun(now, bytes);
         self.counters.queue_max = self.counters.queue_max.max(self.all.begun.len() as u32);
     }
@@ -321,6 +370,7 @@ impl SendRates {
     pub fn forget(&mut self, to: Site) {
         self.told.remove(&to);
         if let Some(receiver) = self.receivers.remove(&to) {
+            self.busy -= u32::from(!receiver.begun.is_empty());
             let lost = receiver.begun.len().min(self.all.begun.len());
             self.all.begun.drain(..lost);
             self.all.bytes = self.all.bytes.saturating_sub(receiver.bytes);
@@ -351,16 +401,26 @@ impl SendRates {
         arrived: Duration,
     ) -> Option<Vec<(Site, RateBounds)>> {
         let receiver = self.receivers.get_mut(&to)?;
+        let was_busy = !receiver.begun.is_empty();
         let is_fresh = now.saturating_sub(receiver.last) > Self::IDLE;
-        let (delay, is_close) = receiver.handle_ended(now, bytes);
+        let mut outwards = Outwards {
+            arrived: self.arrived,
+            others: self.busy - u32::from(was_busy),
+        };
+        let alone = outwards.alone(bytes, receiver.before);
+        let (delay, is_close) = receiver.handle_ended(now, bytes, alone);
+        self.busy -= u32::from(was_busy && receiver.begun.is_empty());
+        self.arrived += bytes;
+        outwards.arrived = self.arrived;
+        receiver.before = outwards;
         if is_fresh {
             (receiver.transit, receiver.arrival) = (LeastTransit::default(), None);
         }
-        let waited = receiver.note_arrival(now, (delay, is_close), bytes, arrived);
+        let waited = receiver.note_arrival(now, (delay, is_close), (bytes, alone), arrived);
         self.counters.note(bytes, delay, waited);
         let delay = delay.saturating_sub(waited);
         self.delay = Some(self.delay.map_or(delay, |known| (known * 7 + delay) / 8));
-        self.all.handle_ended(now, bytes);
+        self.all.handle_ended(now, bytes, bytes);
         if now < self.next_report {
             return None;
         }
@@ -368,7 +428,7 @@ impl SendRates {
             .receivers
             .iter()
             .filter(|(site, flow)| **site == to || !flow.begun.is_empty());
-        let rates = current.map(|(site, flow)| (*site, flow.bounds(now)));
+        let rates = current.map(|(site, flow)| (*site, flow.bounds(now, outwards)));
         let received = Some((self.own, self.inwards.bounds())).filter(|(_, rate)| rate.says_something());
         let rates: Vec<_> = rates.chain(received).collect();
         let is_news = |&(site, rate): &(Site, RateBounds)| {

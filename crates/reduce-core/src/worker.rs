@@ -467,9 +467,7 @@ impl Worker {
     }
 
     fn work(&mut self) {
-        while self.sends.has_room()
-            && let Some(next) = self.next_sendable()
-        {
+        while let Some(next) = self.next_sendable() {
             self.sendable.remove(&next);
             let (session, _, id) = next;
             if let Some(chunk) = self.next_chunk(session, id) {
@@ -488,12 +486,18 @@ impl Worker {
     /// The first node with something to send whose parent has not got its part of the sends; or, if there is none,
     /// whose parent is the only one to which something is being sent.
     fn next_sendable(&self) -> Option<(Session, u64, StreamId)> {
+        let has_room = |part: &Part| self.sends.has_room(part.call.order);
+        if !self.sessions.values().any(has_room) {
+            return None;
+        }
         let find = |may_send: &dyn Fn(Site) -> bool| {
             let mut sendable = self.sendable.iter();
             sendable.find(|(session, _, id)| {
-                let stream = self.sessions.get(session).and_then(|part| part.streams.get(id));
-                let parent = stream.and_then(|stream| stream.parent);
-                parent.is_none_or(|(parent, _)| may_send(parent))
+                let Some(part) = self.sessions.get(session) else {
+                    return true;
+                };
+                let parent = part.streams.get(id).and_then(|stream| stream.parent);
+                has_room(part) && parent.is_none_or(|(parent, _)| may_send(parent))
             })
         };
         let first = find(&|to| self.sends.has_room_for(to));

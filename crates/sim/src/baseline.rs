@@ -155,6 +155,9 @@ fn network(setting: &Setting) -> Network {
     for host in 0..setting.hosts {
         setting.set_rates(host, &mut network, Host(rank_of(setting, host)));
     }
+    if let Some(burst) = setting.cluster.burst {
+        network.set_buckets(burst.bytes, burst.peak);
+    }
     network
 }
 

@@ -39,9 +39,21 @@ struct Lane {
     rate: f64,
     /// The rates from later times on, in the order of time.
     later: VecDeque<(Nanos, f64)>,
+    bucket: Option<Bucket>,
     /// When the last byte that was queued has passed.
     free_at: Nanos,
     bytes: u64,
+}
+
+/// A token bucket: after a pause some bytes pass faster than the rate.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// The rate at which these pass.
+    peak: f64,
+    /// The time that they take at the rate of the lane.
+    span: Nanos,
+    /// When the last byte that was queued would have passed at that rate.
+    full_at: Nanos,
 }
 
 /// Nanoseconds of work that a whole processor does in a second.
@@ -52,6 +64,7 @@ impl Lane {
         Self {
             rate,
             later: VecDeque::new(),
+            bucket: None,
             free_at: Nanos::ZERO,
             bytes: 0,
         }
@@ -65,8 +78,16 @@ impl Lane {
     /// Queues bytes. Returns when the first of them begins to pass and when the last has passed.
     fn pass(&mut self, now: Nanos, bytes: u64) -> (Nanos, Nanos) {
         let begin = now.max(self.free_at);
-        self.free_at = self.end(begin, bytes);
         self.bytes += bytes;
+        self.free_at = match self.bucket {
+            None => self.end(begin, bytes),
+            Some(mut bucket) => {
+                bucket.full_at = self.end(now.max(bucket.full_at), bytes);
+                self.bucket = Some(bucket);
+                let at_peak = begin + Nanos::of_transfer(bytes, bucket.peak);
+                at_peak.max(Nanos(bucket.full_at.0.saturating_sub(bucket.span.0)))
+            }
+        };
         (begin, self.free_at)
     }
 
@@ -143,6 +164,22 @@ impl Network {
     /// Sets the rate of what a host receives from a time on. The changes of a host come in the order of time.
     pub fn change_rate_in(&mut self, host: Host, at: Nanos, rate: f64) {
         self.links[host.0 as usize].inwards.change(at, rate);
+    }
+
+    /// Lets all links be token buckets from now on: after a pause so many `bytes` pass at a rate of `peak` bytes per
+    /// second. Rates are set before.
+    pub fn set_buckets(&mut self, bytes: u64, peak: f64) {
+        let lanes = self
+            .links
+            .iter_mut()
+            .flat_map(|link| [&mut link.outwards, &mut link.inwards]);
+        for lane in lanes {
+            lane.bucket = Some(Bucket {
+                peak,
+                span: Nanos::of_transfer(bytes, lane.rate),
+                full_at: Nanos::ZERO,
+            });
+        }
     }
 
     /// Lets each message between hosts from now on cost so much work of the sender's processor, and as much of the

@@ -29,7 +29,7 @@ mod what;
 
 pub use self::{
     oracle::Violation,
-    setting::{Calls, Change, Cluster, Fault, Made, Setting, Shared, Slow, Timeouts},
+    setting::{Burst, Calls, Change, Cluster, Fault, Made, Setting, Shared, Slow, Timeouts},
 };
 
 /// A finished simulation.
@@ -125,6 +125,9 @@ impl<'a> Job<'a> {
         network.set_message_time(setting.cluster.message_time);
         for host in 0..setting.hosts {
             setting.set_rates(host, &mut network, Host(host));
+        }
+        if let Some(burst) = setting.cluster.burst {
+            network.set_buckets(burst.bytes, burst.peak);
         }
         // Ranks, agents, copies in the memory of the next rank, and one process that nothing happens to, for what goes
         // wrong.

@@ -11,7 +11,7 @@ use std::{
 use ropewalk_reduce_core::{End, GiveUp, Member, OnLoss, OnRootLoss, Order};
 use ropewalk_sim::{
     Nanos, Process,
-    reduction::{Fault, Made, Setting, Shared, Slow, run, run_in_turns, run_watched},
+    reduction::{Burst, Fault, Made, Setting, Shared, Slow, run, run_in_turns, run_watched},
 };
 
 const MIB: u64 = 1 << 20;
@@ -93,11 +93,11 @@ fn undisturbed_it_is_at_the_floor() {
 /// In a fixed order several blocks of ranks are folded with each other, on sites that take turns.
 #[test]
 fn blocks_of_a_fixed_order_share_the_links() {
-    for (hosts, limit) in [(16, 1.15), (64, 1.25), (200, 1.40)] {
-        let mut setting = Setting::new(hosts, 8 * MIB);
+    for (hosts, mib, limit) in [(16, 8, 1.15), (64, 8, 1.25), (200, 8, 1.40), (64, 128, 1.25)] {
+        let mut setting = Setting::new(hosts, mib * MIB);
         setting.calls.order = Order::Ordered;
         let factor = factor(&setting);
-        assert!(factor < limit, "{hosts} hosts: {factor:.3}");
+        assert!(factor < limit, "{hosts} hosts, {mib} MiB: {factor:.3}");
     }
 }
 
@@ -410,6 +410,25 @@ fn later_calls_go_around_slow_hosts() {
             let factors: Vec<_> = factors.collect();
             let are_fast = factors[4..].iter().all(|factor| *factor < 1.5);
             assert!(are_fast, "hosts {hosts:?}, {bytes} bytes: {factors:.2?}");
+        }
+    }
+}
+
+/// A link that lets through some chunks at once is not faster than others, and nobody is slow beside it.
+#[test]
+fn token_buckets_make_nobody_slow() {
+    for (order, hosts) in [(Order::Ordered, 16), (Order::Ordered, 32), (Order::Any, 16)] {
+        let mut setting = Setting::new(hosts, 32 * MIB);
+        setting.calls.order = order;
+        setting.calls.count = 6;
+        setting.cluster.rate = 18.75e6;
+        setting.cluster.burst = Some(Burst {
+            bytes: 64 << 10,
+            peak: 110e6,
+        });
+        for time in run_in_turns(&setting).unwrap() {
+            let factor = time.as_seconds() / setting.floor().as_seconds();
+            assert!(factor < 1.4, "{hosts} hosts, {order:?}: {factor:.3}");
         }
     }
 }

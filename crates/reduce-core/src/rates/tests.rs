@@ -83,13 +83,44 @@ fn sends_are_counted() {
     assert_eq!(rates.counters(), expected);
 }
 
-/// A rate is told once, and one of a receiver that answers nothing before its chunks have arrived.
+/// A rate is told each 100 ms, and one of a receiver that answers nothing before its chunks have arrived.
 #[test]
-fn rates_are_told_once() {
+fn rates_are_told_rarely() {
     let mut table = RateTable::default();
-    assert_eq!(reports(&[(1, 5)], Site(0), &mut table), 1);
+    assert_eq!(reports(&[(1, 5)], Site(0), &mut table), 2);
     let count = reports(&[(1, 5), (2, 5), (3, 60)], Site(0), &mut table);
     assert!((2..7).contains(&count), "{count} reports");
+}
+
+/// Each of many receivers gets a part of what a site sends: that is no sign of a slow link. One that gets far less than
+/// the others is.
+#[test]
+fn receivers_share_a_link_out() {
+    let outwards = |arrived, others| Outwards { arrived, others };
+    let before = outwards(5_000, 0);
+    assert_eq!(before.alone(100, before), 100);
+    assert_eq!(outwards(6_500, 15).alone(100, before), 1_600);
+    assert_eq!(outwards(6_500, 15).alone(10, before), 151);
+    assert_eq!(outwards(5_900, 1).alone(100, before), 111);
+
+    let ms = Duration::from_millis;
+    let mut rates = SendRates::new(Site(99));
+    let mut told = BTreeMap::new();
+    for round in 0..40 {
+        for to in 0..16 {
+            rates.handle_begun(ms(16 * round), Site(to), 100);
+        }
+        for to in 0..16 {
+            let now = ms(16 * round + u64::from(to) + 1);
+            told.extend(rates.handle_ended(now, Site(to), 100, now).into_iter().flatten());
+        }
+    }
+    assert_eq!(told.len(), 16);
+    for (to, rate) in told {
+        let most = if rate.most.is_finite() { rate.most } else { 100e3 };
+        assert!((50e3..110e3).contains(&most), "{to:?}: {rate:?}");
+        assert!((50e3..110e3).contains(&rate.least), "{to:?}: {rate:?}");
+    }
 }
 
 /// In a chain a receiver has one sender, and is known by the rates of the others.

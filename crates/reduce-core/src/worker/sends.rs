@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use crate::ids::Site;
+use crate::{Order, ids::Site};
 
 /// The chunks that a site is sending.
 ///
@@ -20,6 +20,10 @@ struct Receiver {
 }
 
 impl Sends {
+    /// In a fixed order a site has the same few receivers in all trees, and to some of them several send at once: what
+    /// waits there may not keep chunks from the others. So many windows may be under way to all together.
+    const WINDOWS_ORDERED: u32 = 4;
+
     pub(super) fn new(max: u32) -> Self {
         Self {
             max,
@@ -32,8 +36,13 @@ impl Sends {
         self.max = max.max(1);
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.all < self.max
+    /// Something that is folded in this order may be sent.
+    pub(super) fn has_room(&self, order: Order) -> bool {
+        let windows = match order {
+            Order::Any => 1,
+            Order::Ordered => Self::WINDOWS_ORDERED,
+        };
+        self.all < windows * self.max
     }
 
     /// A receiver has not got its part.

@@ -61,6 +61,8 @@ pub struct Calls {
 pub struct Cluster {
     /// Bytes per second of each link and direction.
     pub rate: f64,
+    /// The links are token buckets.
+    pub burst: Option<Burst>,
     /// The time that a message takes on top of its bytes.
     pub latency: Nanos,
     /// The work of a processor for each message between hosts, at either end.
@@ -73,6 +75,15 @@ pub struct Cluster {
     pub slow: Vec<Slow>,
     /// Other programs on the hosts, in the order of time. Nobody tells the planner of them.
     pub changes: Vec<Change>,
+}
+
+/// The bytes that a link lets through faster than its rate after a pause.
+#[derive(Clone, Copy, Debug)]
+pub struct Burst {
+    /// So many.
+    pub bytes: u64,
+    /// At so many bytes per second.
+    pub peak: f64,
 }
 
 /// When a process is given up, or not waited for.
@@ -170,6 +181,7 @@ impl Setting {
             },
             cluster: Cluster {
                 rate: 50e6,
+                burst: None,
                 latency: Nanos::from_micros(50),
                 message_time: Nanos::from_micros(5),
                 fold_rate: 2e9,
