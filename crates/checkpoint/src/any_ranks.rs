@@ -8,83 +8,51 @@ use super::{
     coordination::{Coordination, CoordinationError},
     files::{Files, RealFiles},
     named::is_partitioned,
-    quarantine::Quarantined,
     restore::{RANKS_MAX, Restored, any_manifest, holdings_of_all},
     store::{Store, StoreOptions, rank_name},
     store_error::StoreError,
 };
 
-impl Store {
-    /// [`restore`](Store::restore) for a program whose ranks can read what any number of ranks has saved. Each rank
-    /// also looks after some of the numbers that no rank of this job has; their stores are returned, so that their
-    /// old generations can be removed.
-    ///
-    /// # Errors
-    /// If another process saves as one of these ranks, the directory cannot be read, or the other ranks cannot be
-    /// asked.
-    pub(super) fn restore_any(
-        &mut self,
-        others: &mut dyn Coordination,
-    ) -> Result<(Restored, Vec<Self>), StoreError> {
-        if self.saver.is_none() {
-            self.saver = self.restoring_lock()?;
-        }
-        let StoreOptions { rank, ranks, .. } = self.options;
-        let mut more = Vec::new();
-        for other in (rank.saturating_add(ranks)..self.rank_numbers()?).step_by(ranks as usize) {
-            let store = Self::open_in(
-                RealFiles,
-                StoreOptions {
-                    rank: other,
-                    ..self.options.clone()
-                },
-            )?;
-            drop(store.restoring_lock()?);
-            more.push(store);
-        }
-        let mut own = vec![(rank, self.holdings()?)];
-        for store in &mut more {
-            own.push((store.options.rank, store.holdings()?));
-        }
-        let all = share_of_ranks(others, &own)?;
-        let choice = choose_any(&all, self.options.restarts_max);
-        let mut restored = self.apply_to(&choice, |_| true);
-        for store in &mut more {
-            let other = store.apply_to(&choice, |_| true);
-            restored.quarantined.extend(other.quarantined);
-            restored.stuck.extend(other.stuck);
-        }
-        Ok((restored, more))
+/// [`restore`](Store::restore) for a program whose ranks can read what any number of ranks has saved. Each rank
+/// also looks after some of the numbers that no rank of this job has; their stores are returned, so that their
+/// old generations can be removed.
+///
+/// # Errors
+/// If another process saves as one of these ranks, the directory cannot be read, or the other ranks cannot be
+/// asked.
+pub(super) fn restore_any(
+    store: &mut Store,
+    others: &mut dyn Coordination,
+) -> Result<(Restored, Vec<Store>), StoreError> {
+    if store.saver.is_none() {
+        store.saver = store.files.restoring_lock()?;
     }
-
-    /// One more than the highest number of a rank that has a part here, of a generation or in quarantine.
-    fn rank_numbers(&self) -> Result<u32, StoreError> {
-        let mut highest = None;
-        for generation in self.generations()? {
-            let entries = self
-                .files
-                .list(&self.generation_path(generation))
-                .unwrap_or_default();
-            let of_entry = |name: &str| name.strip_prefix("rank-")?.split('.').next()?.parse::<u32>().ok();
-            highest = highest.max(
-                entries
-                    .iter()
-                    .filter_map(|entry| of_entry(entry.name.to_str()?))
-                    .max(),
-            );
-        }
-        let entries = self.files.list(&self.quarantine_path()).unwrap_or_default();
-        let of_entry = |name: &str| Some(Quarantined::parse(name)?.rank);
-        highest = highest.max(
-            entries
-                .iter()
-                .filter_map(|entry| of_entry(entry.name.to_str()?))
-                .max(),
-        );
-        Ok(highest
-            .map_or(0, |highest| highest.saturating_add(1))
-            .min(RANKS_MAX))
+    let &StoreOptions { rank, ranks, .. } = store.options();
+    let mut more = Vec::new();
+    for other in (rank.saturating_add(ranks)..store.files.rank_numbers()?).step_by(ranks as usize) {
+        let opened = Store::open_in(
+            RealFiles,
+            StoreOptions {
+                rank: other,
+                ..store.options().clone()
+            },
+        )?;
+        drop(opened.files.restoring_lock()?);
+        more.push(opened);
     }
+    let mut holdings = vec![(rank, store.holdings()?)];
+    for other in &mut more {
+        holdings.push((other.options().rank, other.holdings()?));
+    }
+    let all = share_of_ranks(others, &holdings)?;
+    let choice = choose_any(&all, store.options().restarts_max);
+    let mut restored = store.apply_to(&choice, |_| true);
+    for other in &mut more {
+        let other = other.apply_to(&choice, |_| true);
+        restored.quarantined.extend(other.quarantined);
+        restored.stuck.extend(other.stuck);
+    }
+    Ok((restored, more))
 }
 
 /// Tells all ranks the holdings of some numbers of ranks, and returns those of all numbers.
@@ -128,11 +96,11 @@ impl Survivors {
             ..StoreOptions::new(directory)
         };
         let first = Store::open_in(RealFiles, options.clone())?;
-        let is_partitioned = |&generation: &u64| is_partitioned(&first.generation_path(generation));
-        if !first.generations()?.iter().any(is_partitioned) {
+        let is_partitioned = |&generation: &u64| is_partitioned(&first.files.generation_path(generation));
+        if !first.files.generations()?.iter().any(is_partitioned) {
             return Ok(None);
         }
-        let ranks = first.rank_numbers()?.max(1);
+        let ranks = first.files.rank_numbers()?.max(1);
         let mut stores = Vec::new();
         for rank in 0..ranks {
             let store = Store::open_in(
@@ -144,17 +112,20 @@ impl Survivors {
                 },
             )?;
             // One after the other: a process has fewer open files than a job may have ranks.
-            drop(store.restoring_lock()?);
+            drop(store.files.restoring_lock()?);
             stores.push(store);
         }
-        let choice = choose_any(&holdings_of_all(&mut stores)?, first.options.restarts_max);
+        let choice = choose_any(&holdings_of_all(&mut stores)?, first.options().restarts_max);
         Ok(Some(Self { stores, choice }))
     }
 
     /// The generation to start from, and true if its arrays are partitioned.
     pub(super) fn newest(&self) -> Option<(Held, bool)> {
         let (held, store) = self.choice.restore.zip(self.stores.first())?;
-        Some((held, is_partitioned(&store.generation_path(held.generation))))
+        Some((
+            held,
+            is_partitioned(&store.files.generation_path(held.generation)),
+        ))
     }
 
     /// Puts aside what is newer or torn.
@@ -164,7 +135,7 @@ impl Survivors {
             .map(|store| store.apply_to(&self.choice, |_| true))
             .collect();
         // What stays depends on what the others have moved.
-        self.stores.iter().for_each(Store::trim_quarantine);
+        self.stores.iter().for_each(|store| store.files.trim_quarantine());
         (self.stores, restored)
     }
 }
@@ -173,13 +144,14 @@ impl Survivors {
 pub(super) fn newest_committed(directory: &Path) -> Option<Held> {
     let store = Store::open_in(RealFiles, StoreOptions::new(directory)).ok()?;
     store
+        .files
         .generations()
         .ok()?
         .into_iter()
         .rev()
         .find_map(|generation| {
             let manifest = any_manifest(&store, generation).filter(|found| found.generation == generation)?;
-            let entries = RealFiles.list(&store.generation_path(generation)).ok()?;
+            let entries = RealFiles.list(&store.files.generation_path(generation)).ok()?;
             let is_there = |rank| {
                 let name = format!("{}.manifest", rank_name(rank));
                 entries.iter().any(|entry| entry.name == *name)

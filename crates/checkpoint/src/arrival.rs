@@ -12,6 +12,7 @@ use ropewalk_checkpoint_core::{Held, Manifest, Place, SavedFile};
 
 use super::{
     files::{Files, RealFiles},
+    rank_files::RankFiles,
     save::Save,
     store::{Store, held},
     store_error::{StoreError, cannot},
@@ -22,7 +23,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Arrival {
     /// Of the rank whose part it is, for this copy alone.
-    store: Store,
+    files: RankFiles<RealFiles>,
     save: Save,
     manifest: Manifest,
 }
@@ -31,14 +32,14 @@ impl Arrival {
     /// Makes ready for a copy of what a manifest lists. `store` is that of its rank.
     pub(super) fn expect(store: &mut Store, manifest: Manifest) -> Result<Self, StoreError> {
         let generation = manifest.generation;
-        let retired = store.retired_path(generation);
+        let retired = store.files.retired_path(generation);
         // Who finds the rest of an earlier copy's removal brings it to its end, which must not be in the middle of
         // this one.
-        if store.exists(&retired) {
-            store.finish_retirement(generation)?;
+        if store.files.exists(&retired) {
+            store.files.finish_retirement(generation)?;
         }
         store.quarantine(generation, "it was torn when a copy came")?;
-        let mut save = store.stage(generation, manifest.step)?;
+        let mut save = store.files.stage(generation, manifest.step)?;
         store.next = store.next.max(generation.saturating_add(1));
         if manifest.place == Place::Kept {
             save.keep();
@@ -46,23 +47,15 @@ impl Arrival {
         save.set_level(manifest.level);
         if manifest.place != Place::Inside {
             // Who removes an older generation meanwhile leaves the files that this one has too.
-            let path = store.temporary_path(generation);
+            let path = store.files.temporary_path(generation);
             let text = manifest.encode();
             if let Err(error) = cannot("write", &path, RealFiles.write(&path, text.as_bytes())) {
-                store.abandon(save);
+                store.files.abandon(save);
                 return Err(error);
             }
         }
-        let store = Store {
-            files: RealFiles,
-            options: store.options.clone(),
-            next: store.next,
-            whole: Vec::new(),
-            saver: None,
-            link: None,
-        };
         Ok(Self {
-            store,
+            files: store.files.clone(),
             save,
             manifest,
         })
@@ -81,14 +74,14 @@ impl Arrival {
                 Ok(self)
             }
             Err(error) => {
-                self.store.abandon(self.save);
+                self.files.abandon(self.save);
                 Err(error)
             }
         }
     }
 
     fn seal(&self) -> Result<Manifest, StoreError> {
-        let found = self.store.seal(&self.save)?;
+        let found = self.files.seal(&self.save)?;
         match found.files == self.manifest.files {
             true => Ok(found),
             false => Err(StoreError::Changed(self.save.folder().to_owned())),
@@ -97,11 +90,11 @@ impl Arrival {
 
     /// Makes the copy exist, and says what it is. Nobody may remove older generations meanwhile: the files
     /// that this one lists are being written anew.
-    pub(super) fn publish(mut self) -> Result<Held, StoreError> {
-        match self.store.publish(&self.manifest) {
+    pub(super) fn publish(self) -> Result<Held, StoreError> {
+        match self.files.publish(&self.manifest) {
             Ok(()) => Ok(held(&self.manifest)),
             Err(error) => {
-                self.store.give_up(self.save);
+                self.files.give_up(self.save);
                 Err(error)
             }
         }
@@ -120,7 +113,7 @@ impl Arrival {
         for listed in &self.manifest.files {
             let path = Path::new(OsStr::from_bytes(&listed.path));
             let target = base.join(path);
-            let is_in_place = self.store.options.in_place.is_some();
+            let is_in_place = self.files.options.in_place.is_some();
             let is_same = |found| found == (listed.size, listed.hash);
             // To write again what generations in place have in common would tear the older ones meanwhile.
             if is_in_place && RealFiles.digest(&target).is_ok_and(is_same) {

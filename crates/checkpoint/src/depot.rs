@@ -16,7 +16,8 @@ use ropewalk_checkpoint_core::{
 use super::{
     arrival::Arrival,
     files::{Files, RealFiles},
-    store::{GENERATION, ROOT, Store, StoreOptions, is_no_manifest, rank_name},
+    rank_files::is_no_manifest,
+    store::{GENERATION, ROOT, Store, StoreOptions, rank_name},
     store_error::{StoreError, cannot},
 };
 
@@ -185,7 +186,7 @@ impl Depot {
         if self
             .stores
             .get(&rank)
-            .is_some_and(|store| store.options != options)
+            .is_some_and(|store| *store.options() != options)
         {
             self.stores.remove(&rank);
         }

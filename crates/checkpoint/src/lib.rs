@@ -52,6 +52,7 @@ mod named;
 #[cfg(feature = "partner")]
 mod partners;
 mod quarantine;
+mod rank_files;
 mod restore;
 mod retirement;
 mod run_advisor;

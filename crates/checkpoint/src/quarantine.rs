@@ -9,18 +9,18 @@ use std::{
 
 use super::{
     files::Files,
-    store::{GENERATION, Store, rank_name},
+    rank_files::RankFiles,
+    store::{GENERATION, rank_name},
     store_error::{StoreError, cannot},
 };
 
-impl<F: Files> Store<F> {
+impl<F: Files> RankFiles<F> {
     /// Moves this rank's part of a generation to the folder `quarantine`, whatever there is of it, and says where. The
     /// manifest goes first, so that a part of it is never taken for the whole.
     ///
     /// # Errors
     /// If something cannot be moved, as from a disk that can only be read.
-    pub fn quarantine(&mut self, generation: u64, why: &str) -> Result<Option<PathBuf>, StoreError> {
-        self.whole.retain(|held| held.generation != generation);
+    pub(super) fn quarantine(&self, generation: u64, why: &str) -> Result<Option<PathBuf>, StoreError> {
         let listed = self
             .manifest(generation)
             .filter(|_| self.options.in_place.is_some());
@@ -94,7 +94,7 @@ impl<F: Files> Store<F> {
     ///
     /// # Errors
     /// If it cannot be moved.
-    pub fn quarantine_path_of(&mut self, path: &Path, why: &str) -> Result<PathBuf, StoreError> {
+    pub(super) fn quarantine_path_of(&self, path: &Path, why: &str) -> Result<PathBuf, StoreError> {
         let name = path.file_name().unwrap_or(OsStr::new("unnamed"));
         let folder = self.quarantine_folder(&format!("uncommitted.{}", rank_name(self.options.rank)), why)?;
         let to = folder.join(name);

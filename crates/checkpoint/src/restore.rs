@@ -2,7 +2,6 @@
 
 use std::{
     ffi::OsStr,
-    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -14,8 +13,6 @@ use ropewalk_checkpoint_core::{
 use super::{
     coordination::Coordination,
     files::{Files, RealFiles},
-    journal_file::is_for_lack_of_room,
-    saver_lock::SaverLock,
     store::{ROOT, Store, StoreOptions, held},
     store_error::{StoreError, cannot},
 };
@@ -46,10 +43,10 @@ impl<F: Files> Store<F> {
     /// ranks.
     pub fn restore(&mut self, others: &mut dyn Coordination) -> Result<Restored, StoreError> {
         if self.saver.is_none() {
-            self.saver = self.restoring_lock()?;
+            self.saver = self.files.restoring_lock()?;
         }
         let own = self.holdings()?;
-        if let Some(decided) = self.options.decided {
+        if let Some(decided) = self.options().decided {
             self.check_ranks(std::slice::from_ref(&own))?;
             let find = |generation| {
                 let held = own.held.iter().find(|held| held.generation == generation);
@@ -63,40 +60,24 @@ impl<F: Files> Store<F> {
         }
         let all = others.share_holdings(&own)?;
         self.check_ranks(&all)?;
-        Ok(self.apply(&choose(&all, self.options.restarts_max)))
-    }
-
-    /// The lock of the rank: without it, the unfinished save of a living saver would be taken for torn.
-    /// `None` if this process cannot write, and so can neither move nor count anything.
-    pub(super) fn restoring_lock(&self) -> Result<Option<SaverLock>, StoreError> {
-        match SaverLock::take(&self.files, &self.options) {
-            Err(StoreError::Files { source, .. })
-                if matches!(
-                    source.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-                ) || is_for_lack_of_room(&source) =>
-            {
-                Ok(None)
-            }
-            taken => taken.map(Some),
-        }
+        Ok(self.apply(&choose(&all, self.options().restarts_max)))
     }
 
     /// Ranks of another number would find nothing to start from, and put all that is newer than nothing aside.
     fn check_ranks(&self, of_ranks: &[Holdings]) -> Result<(), StoreError> {
-        match of_other_ranks(of_ranks, self.options.ranks) {
+        match of_other_ranks(of_ranks, self.options().ranks) {
             None => Ok(()),
             Some(found) => Err(StoreError::OtherRanks {
-                directory: self.options.directory.clone(),
+                directory: self.options().directory.clone(),
                 found: found.ranks,
-                ranks: self.options.ranks,
+                ranks: self.options().ranks,
             }),
         }
     }
 
     /// Does to this rank's files what was chosen.
     pub(super) fn apply(&mut self, choice: &Choice) -> Restored {
-        let ranks = self.options.ranks;
+        let ranks = self.options().ranks;
         // Those of a job of another size are none of ours.
         self.apply_to(choice, |held| held.ranks == ranks)
     }
@@ -105,12 +86,12 @@ impl<F: Files> Store<F> {
     pub(super) fn apply_to(&mut self, choice: &Choice, is_ours: impl Fn(&Held) -> bool) -> Restored {
         let mut restored = Restored {
             from: choice.restore,
-            folder: choice.restore.map(|held| self.base(held.generation)),
+            folder: choice.restore.map(|held| self.files.base(held.generation)),
             quarantined: Vec::new(),
             stuck: Vec::new(),
         };
         let newest = choice.restore.map_or(0, |held| held.generation);
-        let generations = self.generations().unwrap_or_default();
+        let generations = self.files.generations().unwrap_or_default();
         for generation in generations {
             let found = self.whole.iter().find(|held| held.generation == generation);
             let is_whole = found.is_some();
@@ -129,12 +110,12 @@ impl<F: Files> Store<F> {
                 Err(error) => restored.stuck.push(error.to_string()),
             }
         }
-        self.trim_quarantine();
+        self.files.trim_quarantine();
         // Of many at once only the last stay.
-        restored.quarantined.retain(|folder| self.exists(folder));
+        restored.quarantined.retain(|folder| self.files.exists(folder));
         self.next = self.next.max(choice.next);
         if let Some(held) = choice.restore
-            && let Err(error) = self.note_restart(held.generation)
+            && let Err(error) = self.files.note_restart(held.generation)
         {
             restored.stuck.push(error.to_string());
         }
@@ -150,38 +131,14 @@ impl<F: Files> Store<F> {
         let manifest = self
             .whole_manifest(generation)
             .ok_or(StoreError::Missing(generation))?;
-        if other.whole_manifest(generation).as_ref() == Some(&manifest) {
+        if other.files.whole_manifest(generation).as_ref() == Some(&manifest) {
             return Ok(());
         }
         other.quarantine(generation, "it was torn when a copy came")?;
-        let mut save = other.stage(generation, manifest.step)?;
+        let mut save = other.files.stage(generation, manifest.step)?;
         other.next = other.next.max(generation.saturating_add(1));
         save.set_level(manifest.level);
-        let (from, to) = (self.base(generation), save.folder().to_owned());
-        let copied = manifest.files.iter().try_for_each(|file| {
-            let path = Path::new(OsStr::from_bytes(&file.path));
-            let target = to.join(path);
-            if let Some(folder) = target.parent() {
-                cannot("make the directory", folder, other.files.make_directory(folder))?;
-            }
-            cannot("copy", &target, self.files.copy(&from.join(path), &target))?;
-            match other.files.digest(&target) {
-                Ok(found) if found == (file.size, file.hash) => {}
-                Ok(_) => return Err(StoreError::Changed(target)),
-                Err(error) => return cannot("read", &target, Err(error)),
-            }
-            match other.options.in_place {
-                Some(_) => save.add(&target),
-                None => Ok(()),
-            }
-        });
-        let made = copied.and_then(|()| {
-            manifest.empty_directories.iter().try_for_each(|path| {
-                let folder = to.join(OsStr::from_bytes(path));
-                cannot("make the directory", &folder, other.files.make_directory(&folder))
-            })
-        });
-        match made {
+        match self.files.copy(&manifest, &other.files, &mut save) {
             Ok(()) => other.commit(save).map(drop),
             Err(error) => {
                 other.abandon(save);
@@ -208,11 +165,11 @@ impl<F: Files> Store<F> {
 
     /// The newest generation of this rank by its manifest, without a look at its files.
     pub fn newest(&self) -> Option<Held> {
-        let generations = self.generations().ok()?;
+        let generations = self.files.generations().ok()?;
         let found = generations
             .into_iter()
             .rev()
-            .find_map(|generation| self.manifest(generation))?;
+            .find_map(|generation| self.files.manifest(generation))?;
         Some(held(&found))
     }
 }
@@ -226,7 +183,7 @@ impl<F: Files> Store<F> {
 pub fn restore_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Restored>, StoreError> {
     for store in stores.iter().filter(|store| store.saver.is_none()) {
         // One after the other: a process has fewer open files than a job may have ranks.
-        drop(store.restoring_lock()?);
+        drop(store.files.restoring_lock()?);
     }
     let holdings = holdings_of_all(stores)?;
     stores
@@ -234,11 +191,11 @@ pub fn restore_all<F: Files>(stores: &mut [Store<F>]) -> Result<Vec<Restored>, S
         .map_or(Ok(()), |store| store.check_ranks(&holdings))?;
     let restarts_max = stores
         .first()
-        .map_or(u32::MAX, |store| store.options.restarts_max);
+        .map_or(u32::MAX, |store| store.options().restarts_max);
     let choice = choose(&holdings, restarts_max);
     let restored = stores.iter_mut().map(|store| store.apply(&choice)).collect();
     // What stays depends on what the others have moved.
-    stores.iter().for_each(Store::trim_quarantine);
+    stores.iter().for_each(|store| store.files.trim_quarantine());
     Ok(restored)
 }
 
@@ -266,6 +223,7 @@ pub fn open_all(directory: &Path, start: Option<u64>) -> Result<Vec<Store>, Stor
     };
     let first = Store::open_in(RealFiles, options.clone())?;
     let newest = first
+        .files
         .generations()?
         .into_iter()
         .rev()
@@ -298,7 +256,7 @@ pub fn open_all(directory: &Path, start: Option<u64>) -> Result<Vec<Store>, Stor
 
 /// A manifest of any rank.
 pub(super) fn any_manifest(store: &Store, generation: u64) -> Option<Manifest> {
-    let folder = store.generation_path(generation);
+    let folder = store.files.generation_path(generation);
     let entries = RealFiles.list(&folder).ok()?;
     entries
         .into_iter()

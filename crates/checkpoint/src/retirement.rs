@@ -12,6 +12,7 @@ use ropewalk_checkpoint_core::{KEEP_MIN, Manifest, Place, retirable};
 
 use super::{
     files::{EntryKind, Files},
+    rank_files::RankFiles,
     store::{Store, held, rank_name},
     store_error::{StoreError, cannot},
 };
@@ -24,7 +25,7 @@ impl<F: Files> Store<F> {
     /// # Errors
     /// If the directory cannot be read or something not be removed.
     pub fn retire(&mut self) -> Result<Vec<u64>, StoreError> {
-        if self.options.decided.is_some() {
+        if self.options().decided.is_some() {
             return Ok(Vec::new());
         }
         let complete = self.complete_here()?;
@@ -35,11 +36,11 @@ impl<F: Files> Store<F> {
     /// this process has hashed its own part.
     pub(super) fn complete_here(&mut self) -> Result<BTreeSet<u64>, StoreError> {
         let mut complete = BTreeSet::new();
-        for generation in self.generations()?.into_iter().rev() {
-            if complete.len() >= self.options.keep.max(KEEP_MIN) {
+        for generation in self.files.generations()?.into_iter().rev() {
+            if complete.len() >= self.options().keep.max(KEEP_MIN) {
                 break;
             }
-            if self.is_complete_here(generation)? && self.is_known_whole(generation) {
+            if self.files.is_complete_here(generation)? && self.is_known_whole(generation) {
                 complete.insert(generation);
             }
         }
@@ -51,9 +52,9 @@ impl<F: Files> Store<F> {
     /// # Errors
     /// If the directory cannot be read or something not be removed.
     pub fn retire_beyond(&mut self, complete: &BTreeSet<u64>) -> Result<Vec<u64>, StoreError> {
-        let committed = |generation: &u64| self.exists(&self.manifest_path(*generation));
-        let own: BTreeSet<u64> = self.generations()?.into_iter().filter(committed).collect();
-        let retired = retirable(&own, complete, self.options.keep);
+        let committed = |generation: &u64| self.files.exists(&self.files.manifest_path(*generation));
+        let own: BTreeSet<u64> = self.files.generations()?.into_iter().filter(committed).collect();
+        let retired = retirable(&own, complete, self.options().keep);
         for &generation in &retired {
             self.retire_one(generation)?;
         }
@@ -63,6 +64,36 @@ impl<F: Files> Store<F> {
     /// Removes this rank's part of a generation.
     pub(super) fn retire_one(&mut self, generation: u64) -> Result<(), StoreError> {
         self.whole.retain(|held| held.generation != generation);
+        self.files.retire(generation)
+    }
+
+    fn is_known_whole(&mut self, generation: u64) -> bool {
+        let known = self.whole.iter().find(|held| held.generation == generation);
+        let found = match known {
+            Some(&known) => Some(known),
+            None => self.files.whole_manifest(generation).as_ref().map(held),
+        };
+        if known.is_none() {
+            self.whole.extend(found);
+        }
+        // In a job of another size others have parts of it too.
+        found.is_some_and(|held| held.ranks == self.options().ranks)
+    }
+}
+
+impl<F: Files> RankFiles<F> {
+    /// Returns true if every rank has a manifest in this generation's folder.
+    fn is_complete_here(&self, generation: u64) -> Result<bool, StoreError> {
+        let folder = self.generation_path(generation);
+        let names = cannot("read the directory", &folder, self.files.list(&folder))?;
+        Ok((0..self.options.ranks).all(|rank| {
+            let name = format!("{}.manifest", rank_name(rank));
+            names.iter().any(|entry| entry.name == *name)
+        }))
+    }
+
+    /// Removes this rank's part of a generation.
+    fn retire(&self, generation: u64) -> Result<(), StoreError> {
         let [from, to] = [self.manifest_path(generation), self.retired_path(generation)];
         match self.files.rename(&from, &to) {
             // Somebody else removes it, or has.
@@ -73,29 +104,6 @@ impl<F: Files> Store<F> {
             Err(_) if !self.exists(&to) => Ok(()),
             finished => finished,
         }
-    }
-
-    fn is_known_whole(&mut self, generation: u64) -> bool {
-        let known = self.whole.iter().find(|held| held.generation == generation);
-        let found = match known {
-            Some(&known) => Some(known),
-            None => self.whole_manifest(generation).as_ref().map(held),
-        };
-        if known.is_none() {
-            self.whole.extend(found);
-        }
-        // In a job of another size others have parts of it too.
-        found.is_some_and(|held| held.ranks == self.options.ranks)
-    }
-
-    /// Returns true if every rank has a manifest in this generation's folder.
-    fn is_complete_here(&self, generation: u64) -> Result<bool, StoreError> {
-        let folder = self.generation_path(generation);
-        let names = cannot("read the directory", &folder, self.files.list(&folder))?;
-        Ok((0..self.options.ranks).all(|rank| {
-            let name = format!("{}.manifest", rank_name(rank));
-            names.iter().any(|entry| entry.name == *name)
-        }))
     }
 
     /// Removes what is left of a generation whose manifest says so by its name.

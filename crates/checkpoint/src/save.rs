@@ -10,7 +10,7 @@ use ropewalk_checkpoint_core::{Level, Manifest, Place, SavedFile, is_safe};
 
 use super::{
     files::{EntryKind, Files},
-    store::Store,
+    rank_files::RankFiles,
     store_error::{FILES_MAX, StoreError, cannot},
 };
 
@@ -78,16 +78,16 @@ impl Save {
     }
 
     /// Brings all files to the disk and says what they are.
-    pub(super) fn manifest<F: Files>(&self, store: &Store<F>) -> Result<Manifest, StoreError> {
+    pub(super) fn manifest<F: Files>(&self, rank_files: &RankFiles<F>) -> Result<Manifest, StoreError> {
         let mut walk = Walk {
-            store,
+            files: &rank_files.files,
             base: &self.base,
             manifest: Manifest {
                 generation: self.generation,
-                rank: store.options.rank,
-                ranks: store.options.ranks,
+                rank: rank_files.options.rank,
+                ranks: rank_files.options.ranks,
                 step: self.step,
-                place: match store.place() {
+                place: match rank_files.place() {
                     Place::InPlace if self.is_kept => Place::Kept,
                     place => place,
                 },
@@ -111,7 +111,7 @@ impl Save {
                 );
             }
             for folder in above {
-                cannot("bring to the disk", &folder, store.files.sync(&folder))?;
+                cannot("bring to the disk", &folder, rank_files.files.sync(&folder))?;
             }
         }
         let mut manifest = walk.manifest;
@@ -124,14 +124,14 @@ impl Save {
 
 /// The way through all that is saved.
 struct Walk<'a, F> {
-    store: &'a Store<F>,
+    files: &'a F,
     base: &'a Path,
     manifest: Manifest,
 }
 
 impl<F: Files> Walk<'_, F> {
     fn path(&mut self, path: &Path) -> Result<(), StoreError> {
-        match cannot("find", path, self.store.files.kind(path))? {
+        match cannot("find", path, self.files.kind(path))? {
             EntryKind::Directory => self.directory(path),
             EntryKind::File => self.file(path),
             EntryKind::Other => Err(StoreError::NotAFile(path.to_owned())),
@@ -139,7 +139,7 @@ impl<F: Files> Walk<'_, F> {
     }
 
     fn directory(&mut self, path: &Path) -> Result<(), StoreError> {
-        let entries = cannot("read the directory", path, self.store.files.list(path))?;
+        let entries = cannot("read the directory", path, self.files.list(path))?;
         if entries.is_empty() && path != self.base {
             self.manifest.empty_directories.push(self.inside(path));
         }
@@ -151,15 +151,15 @@ impl<F: Files> Walk<'_, F> {
                 EntryKind::Other => return Err(StoreError::NotAFile(inner)),
             }
         }
-        cannot("bring to the disk", path, self.store.files.sync(path))
+        cannot("bring to the disk", path, self.files.sync(path))
     }
 
     fn file(&mut self, path: &Path) -> Result<(), StoreError> {
         if self.manifest.files.len() + self.manifest.empty_directories.len() >= FILES_MAX {
             return Err(StoreError::TooManyFiles);
         }
-        cannot("bring to the disk", path, self.store.files.sync(path))?;
-        let (size, hash) = cannot("read", path, self.store.files.digest(path))?;
+        cannot("bring to the disk", path, self.files.sync(path))?;
+        let (size, hash) = cannot("read", path, self.files.digest(path))?;
         self.manifest.files.push(SavedFile {
             path: self.inside(path),
             size,

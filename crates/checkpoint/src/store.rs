@@ -1,20 +1,17 @@
 //! The checkpoints of one rank, in generations.
 
 use std::{
-    ffi::OsStr,
-    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use ropewalk_agent_link::{Kind, ProgramLink, ToAgent};
-use ropewalk_checkpoint_core::{
-    Held, Holdings, KEEP_MIN, MANIFEST_BYTES_MAX, Manifest, Place, Restarts, SavedFile,
-};
+use ropewalk_checkpoint_core::{Held, Holdings, KEEP_MIN, Manifest};
 
 use super::{
     environment::{Decided, decided_of_job, start_of_job},
-    files::{EntryKind, Files, RealFiles},
+    files::{Files, RealFiles},
+    rank_files::RankFiles,
     save::Save,
     saver_lock::SaverLock,
     store_error::{StoreError, cannot},
@@ -34,8 +31,7 @@ use super::{
 /// ```
 #[derive(Debug)]
 pub struct Store<F = RealFiles> {
-    pub(super) files: F,
-    pub(super) options: StoreOptions,
+    pub(super) files: RankFiles<F>,
     /// The number of the next generation.
     pub(super) next: u64,
     /// Own generations that were hashed by this process, when they were saved or later.
@@ -99,7 +95,7 @@ impl Store {
     /// If the directory cannot be made or read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
         let mut store = Self::open_in(RealFiles, options)?;
-        let hash = crc32c::crc32c(store.options.directory.as_os_str().as_bytes());
+        let hash = crc32c::crc32c(store.options().directory.as_os_str().as_bytes());
         let directory = (hash >> 16) as u16;
         store.link = ProgramLink::from_env(Kind::Store { directory });
         Ok(store)
@@ -125,18 +121,17 @@ impl<F: Files> Store<F> {
             note_root(&files, &options, root);
         }
         let mut store = Self {
-            files,
-            options,
+            files: RankFiles { files, options },
             next: 0,
             whole: Vec::new(),
             saver: None,
             link: None,
         };
-        store.next = store.highest()?.saturating_add(1);
-        for generation in store.generations()? {
-            if store.exists(&store.retired_path(generation)) {
+        store.next = store.files.highest()?.saturating_add(1);
+        for generation in store.files.generations()? {
+            if store.files.exists(&store.files.retired_path(generation)) {
                 // Whoever cannot remove it now tries again the next time.
-                let _ = store.finish_retirement(generation);
+                let _ = store.files.finish_retirement(generation);
             }
         }
         Ok(store)
@@ -144,7 +139,7 @@ impl<F: Files> Store<F> {
 
     /// Where checkpoints are and how many are kept.
     pub fn options(&self) -> &StoreOptions {
-        &self.options
+        &self.files.options
     }
 
     /// The number of the next generation.
@@ -173,18 +168,9 @@ impl<F: Files> Store<F> {
         // Whatever becomes of it: the other ranks count it too.
         self.next = generation.saturating_add(1);
         if self.saver.is_none() {
-            self.saver = Some(SaverLock::take(&self.files, &self.options)?);
+            self.saver = Some(self.files.lock()?);
         }
-        self.stage(generation, step)
-    }
-
-    pub(super) fn stage(&self, generation: u64, step: u64) -> Result<Save, StoreError> {
-        let folder = match self.place() {
-            Place::Inside => self.data_path(generation),
-            Place::InPlace | Place::Kept => self.generation_path(generation),
-        };
-        cannot("make the directory", &folder, self.files.make_directory(&folder))?;
-        Ok(Save::new(generation, step, self.base(generation)))
+        self.files.stage(generation, step)
     }
 
     /// Makes a save exist: hashes its files, brings them to the disk, and then renames their manifest into place.
@@ -205,57 +191,16 @@ impl<F: Files> Store<F> {
                 Ok(generation)
             }
             Err(error) => {
-                self.give_up(save);
+                self.files.give_up(save);
                 Err(error)
             }
         }
     }
 
-    /// Abandons a save that could not be committed, unless it exists all the same: others may have been told
-    /// of it by now.
-    pub(super) fn give_up(&mut self, save: Save) {
-        if !self.exists(&self.manifest_path(save.generation())) {
-            self.abandon(save);
-        }
-    }
-
     fn try_commit(&self, save: &Save) -> Result<Held, StoreError> {
-        let manifest = self.seal(save)?;
-        self.publish(&manifest)?;
+        let manifest = self.files.seal(save)?;
+        self.files.publish(&manifest)?;
         Ok(held(&manifest))
-    }
-
-    /// Hashes the files of a save and brings them to the disk.
-    pub(super) fn seal(&self, save: &Save) -> Result<Manifest, StoreError> {
-        let manifest = save.manifest(self)?;
-        for folder in [&self.generation_path(save.generation()), &self.options.directory] {
-            cannot("bring to the disk", folder, self.files.sync(folder))?;
-        }
-        Ok(manifest)
-    }
-
-    /// Makes a save that is sealed exist.
-    pub(super) fn publish(&self, manifest: &Manifest) -> Result<(), StoreError> {
-        let generation = manifest.generation;
-        let folder = self.generation_path(generation);
-        let sync = |path: &Path| cannot("bring to the disk", path, self.files.sync(path));
-        let [path, temporary] = [self.manifest_path(generation), self.temporary_path(generation)];
-        let text = manifest.encode();
-        cannot("write", &temporary, self.files.write(&temporary, text.as_bytes()))?;
-        sync(&temporary)?;
-        cannot("rename", &temporary, self.files.rename(&temporary, &path))?;
-        sync(&folder)
-    }
-
-    /// Gives a save up and removes what was written of it (in place, files stay where they are).
-    pub fn abandon(&mut self, save: Save) {
-        let generation = save.generation();
-        for path in [self.manifest_path(generation), self.temporary_path(generation)] {
-            let _ = self.files.remove_file(&path);
-        }
-        // What cannot be removed now is moved to quarantine at the next restart.
-        let _ = self.remove_tree(&self.data_path(generation));
-        let _ = self.files.remove_directory(&self.generation_path(generation));
     }
 
     /// The holdings of this rank: every generation is read and hashed.
@@ -264,110 +209,43 @@ impl<F: Files> Store<F> {
     /// If the directory cannot be read.
     pub fn holdings(&mut self) -> Result<Holdings, StoreError> {
         self.whole.clear();
-        for generation in self.generations()? {
-            if let Some(manifest) = self.whole_manifest(generation) {
+        for generation in self.files.generations()? {
+            if let Some(manifest) = self.files.whole_manifest(generation) {
                 self.whole.push(held(&manifest));
             }
         }
         Ok(Holdings {
             held: self.whole.clone(),
-            highest: self.highest()?,
-            restarts: self.restarts(),
+            highest: self.files.highest()?,
+            restarts: self.files.restarts(),
         })
+    }
+
+    /// Gives a save up and removes what was written of it (in place, files stay where they are).
+    pub fn abandon(&mut self, save: Save) {
+        self.files.abandon(save);
+    }
+
+    /// Moves this rank's part of a generation to the folder `quarantine`, whatever there is of it, and says where.
+    ///
+    /// # Errors
+    /// If something cannot be moved, as from a disk that can only be read.
+    pub fn quarantine(&mut self, generation: u64, why: &str) -> Result<Option<PathBuf>, StoreError> {
+        self.whole.retain(|held| held.generation != generation);
+        self.files.quarantine(generation, why)
+    }
+
+    /// Moves a file or folder that belongs to no generation to the folder `quarantine`, and says where.
+    ///
+    /// # Errors
+    /// If it cannot be moved.
+    pub fn quarantine_path_of(&mut self, path: &Path, why: &str) -> Result<PathBuf, StoreError> {
+        self.files.quarantine_path_of(path, why)
     }
 
     /// The manifest of a generation, if all that it lists is as it was saved.
     pub fn whole_manifest(&self, generation: u64) -> Option<Manifest> {
-        let manifest = self.manifest(generation)?;
-        let base = self.base(generation);
-        let inside = |path: &[u8]| base.join(OsStr::from_bytes(path));
-        let is_whole = |file: &SavedFile| {
-            let found = self.files.digest(&inside(&file.path));
-            found.is_ok_and(|found| found == (file.size, file.hash))
-        };
-        let is_there = |path: &Vec<u8>| matches!(self.files.kind(&inside(path)), Ok(EntryKind::Directory));
-        let whole = manifest.empty_directories.iter().all(is_there) && manifest.files.iter().all(is_whole);
-        whole.then_some(manifest)
-    }
-
-    /// The generations that have a folder, in rising order.
-    pub(super) fn generations(&self) -> Result<Vec<u64>, StoreError> {
-        let directory = &self.options.directory;
-        let entries = cannot("read the directory", directory, self.files.list(directory))?;
-        let mut found: Vec<u64> = entries
-            .iter()
-            .filter_map(|entry| entry.name.to_str()?.strip_prefix(GENERATION)?.parse().ok())
-            .collect();
-        found.sort_unstable();
-        Ok(found)
-    }
-
-    /// The highest number of all that have a folder here or in quarantine.
-    fn highest(&self) -> Result<u64, StoreError> {
-        let quarantined = self.files.list(&self.quarantine_path()).unwrap_or_default();
-        let quarantined = quarantined.iter().filter_map(|entry| {
-            let rest = entry.name.to_str()?.strip_prefix(GENERATION)?;
-            rest.split('.').next()?.parse().ok()
-        });
-        Ok(self
-            .generations()?
-            .into_iter()
-            .chain(quarantined)
-            .max()
-            .unwrap_or(0))
-    }
-
-    /// This rank's manifest of a generation, if there is one that can be read and it belongs there.
-    pub(super) fn manifest(&self, generation: u64) -> Option<Manifest> {
-        let manifest = self.read_manifest(&self.manifest_path(generation)).ok()??;
-        (manifest.generation == generation).then_some(manifest)
-    }
-
-    /// The manifest of this rank at a path; nothing if it is not there, or none of this rank.
-    pub(super) fn read_manifest(&self, path: &Path) -> Result<Option<Manifest>, StoreError> {
-        let text = match self.files.read(path, MANIFEST_BYTES_MAX) {
-            Ok(text) => text,
-            Err(error) if is_no_manifest(&error) => return Ok(None),
-            Err(error) => return cannot("read", path, Err(error)),
-        };
-        let is_inside = |place| place == Place::Inside;
-        let belongs = |manifest: &Manifest| {
-            manifest.rank == self.options.rank && is_inside(manifest.place) == is_inside(self.place())
-        };
-        Ok(Manifest::parse(&text).ok().filter(belongs))
-    }
-
-    /// How often earlier starts began from a generation. This one does not count, though its supervisor has noted it.
-    fn restarts(&self) -> Option<Restarts> {
-        let (mut restarts, noted) = self.noted_restarts()?;
-        if noted.is_some() && noted == self.options.start {
-            restarts.count = restarts.count.saturating_sub(1);
-        }
-        Some(restarts)
-    }
-
-    /// The count, and the number of the start that was counted last.
-    fn noted_restarts(&self) -> Option<(Restarts, Option<u64>)> {
-        let text = self.files.read(&self.restarts_path(), RESTARTS_BYTES_MAX).ok()?;
-        let mut words = std::str::from_utf8(&text).ok()?.split_ascii_whitespace();
-        let restarts = Restarts {
-            generation: words.next()?.parse().ok()?,
-            count: words.next()?.parse().ok()?,
-        };
-        Some((restarts, words.next().and_then(|start| start.parse().ok())))
-    }
-
-    /// Notes one more start from a generation, unless this start is noted already.
-    pub(super) fn note_restart(&self, generation: u64) -> Result<(), StoreError> {
-        let before = self
-            .noted_restarts()
-            .filter(|(restarts, _)| restarts.generation == generation);
-        let start = self.options.start;
-        if before.is_some_and(|(_, noted)| noted.is_some() && noted == start) {
-            return Ok(());
-        }
-        let count = before.map_or(0, |(restarts, _)| restarts.count).saturating_add(1);
-        self.write_restarts(generation, count, start)
+        self.files.whole_manifest(generation)
     }
 
     /// Takes back that [`restore`](Self::restore) counted a start from this generation, which ended because the
@@ -376,71 +254,17 @@ impl<F: Files> Store<F> {
     /// # Errors
     /// If the count cannot be written.
     pub fn forget_restart(&self, generation: u64) -> Result<(), StoreError> {
-        let noted = self.noted_restarts();
-        let Some((restarts, start)) = noted.filter(|(restarts, _)| restarts.generation == generation) else {
-            return Ok(());
-        };
-        self.write_restarts(generation, restarts.count.saturating_sub(1), start)
-    }
-
-    fn write_restarts(&self, generation: u64, count: u32, start: Option<u64>) -> Result<(), StoreError> {
-        let path = self.restarts_path();
-        let temporary = path.with_extension("tmp");
-        let start = start.map(|start| start.to_string()).unwrap_or_default();
-        let text = format!("{generation} {count} {start}\n");
-        cannot("write", &temporary, self.files.write(&temporary, text.as_bytes()))?;
-        cannot("rename", &temporary, self.files.rename(&temporary, &path))
-    }
-
-    pub(super) fn exists(&self, path: &Path) -> bool {
-        self.files.kind(path).is_ok()
-    }
-
-    pub(super) fn place(&self) -> Place {
-        match self.options.in_place {
-            Some(_) => Place::InPlace,
-            None => Place::Inside,
-        }
-    }
-
-    /// Where the paths of a manifest begin.
-    pub(super) fn base(&self, generation: u64) -> PathBuf {
-        match &self.options.in_place {
-            Some(root) => root.clone(),
-            None => self.data_path(generation),
-        }
+        self.files.forget_restart(generation)
     }
 
     /// The folder of a generation, where each rank's files are in a folder of its name.
     pub fn generation_path(&self, generation: u64) -> PathBuf {
-        self.options.generation_path(generation)
+        self.files.generation_path(generation)
     }
 
     /// The folder of this rank's files of a generation.
     pub fn data_path(&self, generation: u64) -> PathBuf {
-        self.generation_path(generation)
-            .join(rank_name(self.options.rank))
-    }
-
-    pub(super) fn manifest_path(&self, generation: u64) -> PathBuf {
-        self.data_path(generation).with_extension("manifest")
-    }
-
-    pub(super) fn temporary_path(&self, generation: u64) -> PathBuf {
-        self.data_path(generation).with_extension("manifest.tmp")
-    }
-
-    pub(super) fn retired_path(&self, generation: u64) -> PathBuf {
-        self.data_path(generation).with_extension("retired")
-    }
-
-    pub(super) fn quarantine_path(&self) -> PathBuf {
-        self.options.directory.join(QUARANTINE)
-    }
-
-    fn restarts_path(&self) -> PathBuf {
-        let name = format!("restarts-{:05}", self.options.rank);
-        self.options.directory.join(name)
+        self.files.data_path(generation)
     }
 }
 
@@ -458,14 +282,6 @@ fn note_root(files: &impl Files, options: &StoreOptions, root: &Path) {
     let _ = files
         .write(&temporary, text)
         .and_then(|()| files.rename(&temporary, &path));
-}
-
-/// Returns true if there is surely no manifest where none could be read; any other error may pass.
-pub(super) fn is_no_manifest(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::FileTooLarge
-    )
 }
 
 pub(super) fn held(manifest: &Manifest) -> Held {
@@ -493,5 +309,3 @@ pub(super) const ROOT: &str = "in-place";
 /// in each mean time between failures. Supervisors give up after five in vain: by then the generation before
 /// has had its turn.
 const RESTARTS_MAX: u32 = 3;
-
-const RESTARTS_BYTES_MAX: usize = 64;

@@ -72,7 +72,7 @@ fn what_cannot_be_read_is_not_taken_for_gone() {
         parts.map(|part| part.generation).collect()
     };
     let mut lister = Lister::new(folder.path().to_owned());
-    let path = store.manifest_path(2);
+    let path = store.files.manifest_path(2);
     let text = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
     symlink(&path, &path).unwrap();
@@ -122,7 +122,7 @@ fn what_may_be_listed_elsewhere_stays() {
     let folder = TempDir::new().unwrap();
     let (store, root) = in_place(folder.path());
     let mut depot = Depot::open(folder.path().join("saves"), None).unwrap();
-    let path = store.manifest_path(3);
+    let path = store.files.manifest_path(3);
     let text = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
     symlink(&path, &path).unwrap();
@@ -143,9 +143,9 @@ fn what_may_be_listed_elsewhere_stays() {
 fn a_copy_on_its_way_keeps_nothing_from_quarantine() {
     let folder = TempDir::new().unwrap();
     let (mut store, root) = in_place(folder.path());
-    let text = fs::read(store.manifest_path(3)).unwrap();
+    let text = fs::read(store.files.manifest_path(3)).unwrap();
     fs::create_dir(store.generation_path(4)).unwrap();
-    fs::write(store.temporary_path(4), &text).unwrap();
+    fs::write(store.files.temporary_path(4), &text).unwrap();
     let aside = store.quarantine(3, "it is given up").unwrap().unwrap();
     assert!(!root.join("time-3").exists() && root.join("mesh").exists());
     assert!(aside.join("files/time-3").exists());

@@ -16,6 +16,7 @@ use super::{
     state_file::{STATE_FILE, StateFile},
 };
 use crate::{
+    any_ranks::restore_any,
     coordination::{Coordination, CoordinationError},
     store::{Store, rank_name},
 };
@@ -40,7 +41,7 @@ pub(super) fn restore(
     // Who has decided for all ranks has looked for a save of as many.
     let takes_any = wanted.iter().any(StateHeader::is_partitioned) && store.options().decided.is_none();
     let (restored, more) = match takes_any {
-        true => store.restore_any(others)?,
+        true => restore_any(store, others)?,
         false => (store.restore(others)?, Vec::new()),
     };
     let job = Job { store, wanted };
