@@ -4,7 +4,7 @@ use std::{error::Error, io, os::fd::AsFd, sync::Arc, time::Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::{Endpoint, Heartbeat, HeartbeatCounts};
+use super::{Endpoint, Heartbeat, HeartbeatCounts, Wakeup};
 use crate::{
     Address, BindError, EndpointOptions, MemberKey, Peer, ProviderStatus, Waker,
     fences::Fences,
@@ -13,7 +13,7 @@ use crate::{
     inbox::Inbox,
     loopback::Loopback,
     peer_table::PeerTable,
-    poller::{Poller, Ready, Source},
+    poller::{Poller, Source},
     provider::{Provider, stream::StreamProvider},
     region_table::RegionTable,
 };
@@ -134,12 +134,8 @@ impl Endpoint {
             loopback: Loopback::default(),
             heartbeat: options.limits.heartbeat.map(Heartbeat::new),
             heartbeat_counts: HeartbeatCounts::default(),
-            looked: None,
             now: Instant::now(),
-            waker,
-            poller,
-            ready: Ready::default(),
-            found: None,
+            wakeup: Wakeup::new(waker, poller),
         })
     }
 }

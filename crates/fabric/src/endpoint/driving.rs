@@ -12,7 +12,6 @@ use crate::{
     inbox::Around,
     loopback::Loopback,
     operations::{Awaited, Operation},
-    poller::Source,
     provider::{Provider, Sleep, Work},
 };
 
@@ -36,7 +35,7 @@ impl Endpoint {
         if self.fork_guard.is_forked() {
             return 0;
         }
-        let woken = self.waker.take();
+        let woken = self.wakeup.waker.take();
         self.inbox.moved = false;
         let before = self.inbox.len();
         if !self.loopback.is_empty() {
@@ -49,14 +48,14 @@ impl Endpoint {
             providers[index].send_queued(&mut around);
         }
         let look = self.looks(now);
-        let ready = std::mem::take(&mut self.ready);
+        let ready = std::mem::take(&mut self.wakeup.ready);
         for index in 0..self.providers.len() {
             let (_, providers, mut around) = self.around(now, index, takes_messages);
             providers[index].progress(look.then_some(&ready), &mut around);
         }
-        self.ready = ready;
+        self.wakeup.ready = ready;
         if look {
-            self.ready.clear();
+            self.wakeup.ready.clear();
         }
         if !self.inbox.dead.is_empty() || !self.inbox.pings.is_empty() {
             self.handle_news(now);
@@ -142,12 +141,9 @@ impl Endpoint {
     /// past if there is something to do now. Ask before each sleep on the descriptor: it becomes readable for
     /// everything that comes after that.
     pub fn next_deadline(&mut self) -> Option<Instant> {
-        self.looked = None;
-        let woken = self.waker.arm();
+        let woken = self.wakeup.arm();
         let untimed = self.inbox.operations.untimed() > 0;
-        // The descriptor does not become readable for it again.
-        let rung = self.ready.of(Source::Bell).next().is_some();
-        if woken || rung || untimed || !self.loopback.is_empty() || self.inbox.len() > 0 {
+        if woken || untimed || !self.loopback.is_empty() || self.inbox.len() > 0 {
             return Some(Instant::now());
         }
         let heartbeat = self.heartbeat.as_ref().and_then(Heartbeat::next);
@@ -181,13 +177,8 @@ impl Endpoint {
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let sleep = until_deadline.map_or(timeout, |until| until.min(timeout));
         if !sleep.is_zero() {
-            self.sleep(sleep);
+            self.wakeup.sleep(sleep);
         }
-    }
-
-    fn sleep(&mut self, sleep: Duration) {
-        self.looked = None;
-        self.found = self.ready.sleep(&self.poller, sleep).then(Instant::now);
     }
 
     /// Drives the endpoint until everything queued was handed to the operating system. Events that come
@@ -207,7 +198,7 @@ impl Endpoint {
             }
             // Not `wait`, which returns at once while events wait for the owner.
             if !self.has(Work::Sendable) {
-                self.sleep(Duration::from_millis(1));
+                self.wakeup.sleep(Duration::from_millis(1));
             }
         }
     }
@@ -223,7 +214,7 @@ impl Endpoint {
 
     /// A handle by which other threads wake the one that drives this endpoint.
     pub fn waker(&self) -> Waker {
-        self.waker.clone()
+        self.wakeup.waker.clone()
     }
 
     /// Splits off the loopback and the providers, with the rest of the endpoint that they work on.
@@ -249,22 +240,9 @@ impl Endpoint {
 
     /// Looks what is ready, if it is time to ask the system about all peers. Returns whether it is.
     fn looks(&mut self, now: Instant) -> bool {
-        let looks = match self.looked {
-            Some(looked) if now.saturating_duration_since(looked) < Self::LOOK_INTERVAL => {
-                !self.has(Work::Hot)
-            }
-            _ => true,
-        };
+        let looks = !self.wakeup.has_looked(now) || !self.has(Work::Hot);
         if looks {
-            self.looked = Some(now);
-            let found = self.found.take();
-            // What a sleep has found needs no second look, unless the owner did something else first.
-            if found.is_none_or(|found| now.saturating_duration_since(found) > Self::LOOK_INTERVAL) {
-                self.ready.look(&self.poller);
-            }
-            if self.ready.of(Source::Waker).next().is_some() {
-                self.waker.drain();
-            }
+            self.wakeup.look(now);
         }
         looks
     }

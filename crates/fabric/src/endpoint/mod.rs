@@ -11,14 +11,13 @@ use bytes::Bytes;
 
 use crate::{
     Address, Buffer, Identity, Limits, OperationId, Peer, PeerId, ProviderStatus, RegionHandle, SubmitError,
-    Waker, Withdrawn,
+    Withdrawn,
     fences::Fences,
     fork_guard::ForkGuard,
     inbox::Inbox,
     loopback::Loopback,
     operations::{Awaited, Operation},
     peer_table::PeerTable,
-    poller::{Poller, Ready},
     provider::{Memory, Provider},
     region_table::{Access, RegionTable},
 };
@@ -29,10 +28,12 @@ mod fencing;
 mod heartbeat;
 mod patience;
 mod sending;
+mod wakeup;
 
 pub use binding::Binding;
 use heartbeat::Heartbeat;
 pub use heartbeat::HeartbeatCounts;
+use wakeup::Wakeup;
 
 /// One process's end of the fabric: it sends and receives messages, exposes memory, and reads and writes the
 /// memory that others expose.
@@ -90,15 +91,9 @@ pub struct Endpoint {
     loopback: Loopback,
     heartbeat: Option<Heartbeat>,
     heartbeat_counts: HeartbeatCounts,
-    /// When the system was last asked about all peers; never since the last sleep if `None`.
-    looked: Option<Instant>,
     /// When the clock was last looked at.
     now: Instant,
-    waker: Waker,
-    poller: Poller,
-    ready: Ready,
-    /// When it was found what is ready, if a sleep did that and nobody has looked at it.
-    found: Option<Instant>,
+    wakeup: Wakeup,
 }
 
 /// A peer, by its name or by its address.
@@ -131,8 +126,6 @@ impl ToPeer for &Address {
 impl Endpoint {
     /// How many events one [`progress`](Self::progress) produces at most, about.
     const EVENTS_PER_PROGRESS: usize = 256;
-    /// How long peers of which nothing was heard lately may wait while others keep the endpoint busy.
-    const LOOK_INTERVAL: Duration = Duration::from_micros(50);
     /// The longest sleep while a peer that may die is waited for: if the death of a process is told only when
     /// its memory is gone, the endpoint looks for it.
     const PROCESS_INTERVAL: Duration = Duration::from_millis(5);
@@ -507,7 +500,7 @@ impl Drop for Endpoint {
 impl AsFd for Endpoint {
     /// Readable when there is something to do; see [`Endpoint::next_deadline`] too.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.poller.as_fd()
+        self.wakeup.poller.as_fd()
     }
 }
 
