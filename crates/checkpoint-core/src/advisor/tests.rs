@@ -293,7 +293,7 @@ fn saves_in_the_background_cost_what_the_program_waits() {
     assert!((costs.commit() - 0.7).abs() < 1e-9);
     assert!((advisor.save_p99() - 0.8).abs() < 0.05, "{}", advisor.save_p99());
 
-    let done = |advisor: &Advisor| 1000 - advisor.remaining_steps.unwrap();
+    let done = |advisor: &Advisor| 1000 - advisor.end.remaining_steps.unwrap();
     until_save(&mut advisor, &mut now, 0.5);
     let saved = done(&advisor) - advisor.steps;
     advisor.save_begin(Level::Full, now);
@@ -309,7 +309,7 @@ fn saves_in_the_background_cost_what_the_program_waits() {
     advisor.save_begin(Level::Full, now);
     advisor.save_copied(Level::Full, now);
     advisor.save_failed(Level::Full, now);
-    assert_eq!(advisor.full.elapsed, f64::from(steps) * 0.5);
+    assert_eq!(advisor.levels.full.elapsed, f64::from(steps) * 0.5);
 }
 
 /// How a program went whose full saves are copied in the background: how many of each level there were.
