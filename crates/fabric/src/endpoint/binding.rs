@@ -1,157 +1,29 @@
 //! How an endpoint comes to be.
 
-use std::{error::Error, io, os::fd::AsFd, sync::Arc, time::Instant};
+use std::{io, os::fd::AsFd, sync::Arc};
 
 use rustix::event::epoll::EventFlags;
 
-use super::{Endpoint, Heartbeat, HeartbeatCounts, Wakeup};
 use crate::{
-    Address, BindError, EndpointOptions, MemberKey, Peer, ProviderStatus, Waker,
+    Address, BindError, EndpointOptions, MemberKey, Peer, ProviderStatus,
     fences::Fences,
-    fork_guard::ForkGuard,
     handshake::Introduction,
-    inbox::Inbox,
-    loopback::Loopback,
-    peer_table::PeerTable,
     poller::{Poller, Source},
     provider::{Provider, stream::StreamProvider},
-    region_table::RegionTable,
 };
-
-impl Endpoint {
-    /// An endpoint that listens for its peers, close-on-exec.
-    ///
-    /// # Errors
-    /// If the address cannot be listened on, names no single interface, none of the transports is available, the
-    /// options ask for a provider of another crate, or the system is out of descriptors.
-    pub fn bind(options: EndpointOptions) -> Result<Self, BindError> {
-        if let Some(provider) = options.transports.external {
-            return Err(BindError::Unknown { provider });
-        }
-        Self::bind_by(&options, |binding| {
-            if binding.options.transports.unix {
-                return binding.bind_unix();
-            }
-            binding.bind_tcp()?;
-            binding.bind_shm()
-        })
-    }
-
-    /// As [`bind`](Self::bind), with the provider `name` of another crate for endpoints that
-    /// [ask for it](crate::Transports::external). `open` is given the choice behind the name; it returns the provider
-    /// and the address at which peers reach it. Such an endpoint has no other provider.
-    ///
-    /// # Errors
-    /// As for that, and if `open` fails.
-    pub fn bind_with<E: Into<Box<dyn Error + Send + Sync>>>(
-        options: EndpointOptions,
-        name: &'static str,
-        open: impl FnOnce(&str, &Binding<'_>) -> Result<(Box<dyn Provider>, Address), E>,
-    ) -> Result<Self, BindError> {
-        let Some(provider) = options.transports.external.clone() else {
-            return Self::bind(options);
-        };
-        let choice = match provider.split_once(':') {
-            Some((asked, choice)) if asked == name => choice,
-            _ => return Err(BindError::Unknown { provider }),
-        };
-        if options.encrypt {
-            return Err(BindError::Unencrypted { provider });
-        }
-        Self::bind_by(&options, |binding| {
-            for other in ["tcp", "shm"] {
-                binding.leave_out(other, &format!("{provider} is used instead"));
-            }
-            let (opened, address) = open(choice, binding).map_err(|source| BindError::External {
-                provider: provider.clone(),
-                source: source.into(),
-            })?;
-            binding.add(name, opened, address);
-            Ok(())
-        })
-    }
-
-    fn bind_by(
-        options: &EndpointOptions,
-        open: impl FnOnce(&mut Binding<'_>) -> Result<(), BindError>,
-    ) -> Result<Self, BindError> {
-        let address = options.bind;
-        let failed = |source: io::Error| BindError::Io { address, source };
-        let mut token_secret = [0; 32];
-        let mut instance = [0; 8];
-        for random in [&mut token_secret[..], &mut instance[..]] {
-            getrandom::fill(random).map_err(|error| failed(io::Error::other(error)))?;
-        }
-        let instance = u64::from_le_bytes(instance);
-        let poller = Poller::new(Source::Waker).map_err(|errno| failed(errno.into()))?;
-        let fences = Fences::default();
-        let mut binding = Binding {
-            options,
-            key: Arc::new(options.key.clone()),
-            fences: &fences,
-            poller: &poller,
-            instance,
-            address: None,
-            providers: Vec::new(),
-            statuses: Vec::new(),
-        };
-        open(&mut binding)?;
-        let Binding {
-            address: Some(own),
-            providers,
-            statuses,
-            ..
-        } = binding
-        else {
-            return Err(BindError::NoTransport);
-        };
-        let waker = Waker::new().map_err(failed)?;
-        poller
-            .add(0, &waker, EventFlags::IN)
-            .map_err(|errno| failed(errno.into()))?;
-        let itself = Peer {
-            address: own,
-            identity: options.key.identity(),
-            instance,
-        };
-        let mut peers = PeerTable::default();
-        let itself_id = peers.intern(&itself.address);
-        let itself = Arc::new(itself);
-        if let Some(known) = peers.get_mut(itself_id) {
-            known.proven = Some(itself.clone());
-        }
-        Ok(Self {
-            fork_guard: ForkGuard::new().map_err(failed)?,
-            providers,
-            statuses,
-            itself,
-            itself_id,
-            limits: options.limits,
-            regions: RegionTable::new(token_secret),
-            peers,
-            fences,
-            inbox: Inbox::new(instance),
-            loopback: Loopback::default(),
-            heartbeat: options.limits.heartbeat.map(Heartbeat::new),
-            heartbeat_counts: HeartbeatCounts::default(),
-            now: Instant::now(),
-            wakeup: Wakeup::new(waker, poller),
-        })
-    }
-}
 
 /// An endpoint in the making, as a provider sees it that is opened for it.
 pub struct Binding<'a> {
-    options: &'a EndpointOptions,
-    key: Arc<MemberKey>,
-    fences: &'a Fences,
-    poller: &'a Poller,
-    instance: u64,
+    pub(super) options: &'a EndpointOptions,
+    pub(super) key: Arc<MemberKey>,
+    pub(super) fences: &'a Fences,
+    pub(super) poller: &'a Poller,
+    pub(super) instance: u64,
     /// Where peers reach it, once that is known.
-    address: Option<Address>,
+    pub(super) address: Option<Address>,
     /// The fastest first.
-    providers: Vec<Box<dyn Provider>>,
-    statuses: Vec<ProviderStatus>,
+    pub(super) providers: Vec<Box<dyn Provider>>,
+    pub(super) statuses: Vec<ProviderStatus>,
 }
 
 impl Binding<'_> {
@@ -189,7 +61,7 @@ impl Binding<'_> {
         }
     }
 
-    fn leave_out(&mut self, name: &'static str, reason: &str) {
+    pub(super) fn leave_out(&mut self, name: &'static str, reason: &str) {
         self.statuses.push(ProviderStatus {
             name,
             unavailable: Some(reason.to_owned()),
@@ -197,7 +69,7 @@ impl Binding<'_> {
     }
 
     /// Adds a provider before the others, as the fastest, by which peers reach the endpoint at `address`.
-    fn add(&mut self, name: &'static str, provider: Box<dyn Provider>, address: Address) {
+    pub(super) fn add(&mut self, name: &'static str, provider: Box<dyn Provider>, address: Address) {
         self.statuses.push(ProviderStatus {
             name,
             unavailable: None,
@@ -207,7 +79,7 @@ impl Binding<'_> {
     }
 
     /// Peers of this host only, and nothing shared with them.
-    fn bind_unix(&mut self) -> Result<(), BindError> {
+    pub(super) fn bind_unix(&mut self) -> Result<(), BindError> {
         for name in ["tcp", "shm"] {
             self.leave_out(name, "UNIX sockets are used instead");
         }
@@ -224,7 +96,7 @@ impl Binding<'_> {
         Ok(())
     }
 
-    fn bind_tcp(&mut self) -> Result<(), BindError> {
+    pub(super) fn bind_tcp(&mut self) -> Result<(), BindError> {
         if !self.options.transports.tcp {
             self.leave_out("tcp", "not asked for");
             return Ok(());
@@ -238,7 +110,7 @@ impl Binding<'_> {
     }
 
     /// Shared memory beside TCP is found under its address; if it cannot be had, TCP serves this host too.
-    fn bind_shm(&mut self) -> Result<(), BindError> {
+    pub(super) fn bind_shm(&mut self) -> Result<(), BindError> {
         if !self.options.transports.shm {
             self.leave_out("shm", "not asked for");
             return Ok(());

@@ -1,33 +1,33 @@
 //! The endpoint: one process's end of the fabric.
 
 use std::{
-    fmt,
+    error::Error,
+    fmt, io,
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use rustix::event::epoll::EventFlags;
 
 use crate::{
-    Address, Buffer, Identity, Limits, OperationId, Peer, PeerId, ProviderStatus, RegionHandle, SubmitError,
-    Withdrawn,
+    Address, BindError, Buffer, EndpointOptions, Identity, Limits, Peer, PeerDeath, PeerId, ProviderStatus,
+    RegionHandle, SubmitError, Waker, Withdrawn,
     fences::Fences,
     fork_guard::ForkGuard,
     inbox::Inbox,
     loopback::Loopback,
-    operations::{Awaited, Operation},
     peer_table::PeerTable,
-    provider::{Memory, Provider},
-    region_table::{Access, RegionTable},
+    poller::{Poller, Source},
+    provider::Provider,
+    region_table::RegionTable,
 };
 
 mod binding;
 mod driving;
-mod fencing;
 mod heartbeat;
-mod patience;
-mod sending;
+mod submitting;
 mod wakeup;
 
 pub use binding::Binding;
@@ -129,9 +129,126 @@ impl Endpoint {
     /// The longest sleep while a peer that may die is waited for: if the death of a process is told only when
     /// its memory is gone, the endpoint looks for it.
     const PROCESS_INTERVAL: Duration = Duration::from_millis(5);
-    /// How many operations may wait for a look at the clock.
-    const UNTIMED_MAX: usize = 1024;
-    const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+    /// An endpoint that listens for its peers, close-on-exec.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on, names no single interface, none of the transports is available, the
+    /// options ask for a provider of another crate, or the system is out of descriptors.
+    pub fn bind(options: EndpointOptions) -> Result<Self, BindError> {
+        if let Some(provider) = options.transports.external {
+            return Err(BindError::Unknown { provider });
+        }
+        Self::bind_by(&options, |binding| {
+            if binding.options.transports.unix {
+                return binding.bind_unix();
+            }
+            binding.bind_tcp()?;
+            binding.bind_shm()
+        })
+    }
+
+    /// As [`bind`](Self::bind), with the provider `name` of another crate for endpoints that
+    /// [ask for it](crate::Transports::external). `open` is given the choice behind the name; it returns the provider
+    /// and the address at which peers reach it. Such an endpoint has no other provider.
+    ///
+    /// # Errors
+    /// As for that, and if `open` fails.
+    pub fn bind_with<E: Into<Box<dyn Error + Send + Sync>>>(
+        options: EndpointOptions,
+        name: &'static str,
+        open: impl FnOnce(&str, &Binding<'_>) -> Result<(Box<dyn Provider>, Address), E>,
+    ) -> Result<Self, BindError> {
+        let Some(provider) = options.transports.external.clone() else {
+            return Self::bind(options);
+        };
+        let choice = match provider.split_once(':') {
+            Some((asked, choice)) if asked == name => choice,
+            _ => return Err(BindError::Unknown { provider }),
+        };
+        if options.encrypt {
+            return Err(BindError::Unencrypted { provider });
+        }
+        Self::bind_by(&options, |binding| {
+            for other in ["tcp", "shm"] {
+                binding.leave_out(other, &format!("{provider} is used instead"));
+            }
+            let (opened, address) = open(choice, binding).map_err(|source| BindError::External {
+                provider: provider.clone(),
+                source: source.into(),
+            })?;
+            binding.add(name, opened, address);
+            Ok(())
+        })
+    }
+
+    fn bind_by(
+        options: &EndpointOptions,
+        open: impl FnOnce(&mut Binding<'_>) -> Result<(), BindError>,
+    ) -> Result<Self, BindError> {
+        let address = options.bind;
+        let failed = |source: io::Error| BindError::Io { address, source };
+        let mut token_secret = [0; 32];
+        let mut instance = [0; 8];
+        for random in [&mut token_secret[..], &mut instance[..]] {
+            getrandom::fill(random).map_err(|error| failed(io::Error::other(error)))?;
+        }
+        let instance = u64::from_le_bytes(instance);
+        let poller = Poller::new(Source::Waker).map_err(|errno| failed(errno.into()))?;
+        let fences = Fences::default();
+        let mut binding = Binding {
+            options,
+            key: Arc::new(options.key.clone()),
+            fences: &fences,
+            poller: &poller,
+            instance,
+            address: None,
+            providers: Vec::new(),
+            statuses: Vec::new(),
+        };
+        open(&mut binding)?;
+        let Binding {
+            address: Some(own),
+            providers,
+            statuses,
+            ..
+        } = binding
+        else {
+            return Err(BindError::NoTransport);
+        };
+        let waker = Waker::new().map_err(failed)?;
+        poller
+            .add(0, &waker, EventFlags::IN)
+            .map_err(|errno| failed(errno.into()))?;
+        let itself = Peer {
+            address: own,
+            identity: options.key.identity(),
+            instance,
+        };
+        let mut peers = PeerTable::default();
+        let itself_id = peers.intern(&itself.address);
+        let itself = Arc::new(itself);
+        if let Some(known) = peers.get_mut(itself_id) {
+            known.proven = Some(itself.clone());
+        }
+        Ok(Self {
+            fork_guard: ForkGuard::new().map_err(failed)?,
+            providers,
+            statuses,
+            itself,
+            itself_id,
+            limits: options.limits,
+            regions: RegionTable::new(token_secret),
+            peers,
+            fences,
+            inbox: Inbox::new(instance),
+            loopback: Loopback::default(),
+            heartbeat: options.limits.heartbeat.map(Heartbeat::new),
+            heartbeat_counts: HeartbeatCounts::default(),
+            now: Instant::now(),
+            wakeup: Wakeup::new(waker, poller),
+        })
+    }
 
     /// Where peers reach this endpoint.
     pub fn address(&self) -> &Address {
@@ -190,10 +307,34 @@ impl Endpoint {
         self.route(peer).map(drop)
     }
 
+    /// As [`connect`](Self::connect), with a peer whose process is known to be stopped: its system still has
+    /// [`Limits::connect_timeout`](crate::Limits::connect_timeout) to take the connection, but the peer may
+    /// then take any time to prove itself. So a caller that waits for it has one place in the queue of its
+    /// system, where those who give up and try again leave one behind each time. That the system is gone is
+    /// told all the same, over TCP after a few times that time-out.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn connect_patiently(&mut self, peer: impl ToPeer) -> Result<(), SubmitError> {
+        let peer = peer.to_peer(self)?;
+        match (self.route(peer)?, self.peers.get(peer)) {
+            (Some(provider), Some(known)) => self.providers[provider].connect(peer, &known.address, true),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns true if there is a connection with a peer, if only in the making.
     pub fn is_connected(&self, peer: PeerId) -> bool {
         let known = self.peers.get(peer);
         peer == self.itself_id || known.is_some_and(|known| known.provider.is_some())
+    }
+
+    /// Returns true if the peer's system has taken a connection that lives, whatever the peer does.
+    pub fn is_reached(&self, peer: PeerId) -> bool {
+        self.peers.get(peer).is_some_and(|known| {
+            let link = || self.providers[known.provider?].link(peer);
+            known.proven.is_some() || link().is_some_and(|link| link.is_reached)
+        })
     }
 
     /// The name of the provider that reaches a peer: `"shm"`, `"tcp"`, `"unix"`, `"loopback"` or that of
@@ -232,40 +373,27 @@ impl Endpoint {
         self.peers.unwatch(peer);
     }
 
-    /// Waits for one message from `peer` with this tag; the operation brings
-    /// [`Completion::Received`](crate::Completion::Received). A second receive for the same peer and tag replaces
-    /// the first, which ends as timed out.
-    ///
-    /// # Errors
-    /// If too many operations are in progress, or the address is unusable.
-    pub fn receive_expected(
-        &mut self,
-        peer: impl ToPeer,
-        tag: u64,
-        timeout: Duration,
-    ) -> Result<OperationId, SubmitError> {
-        let peer = peer.to_peer(self)?;
-        self.check_operations(peer)?;
-        self.route(peer)?;
-        Ok(self.start(peer, Awaited::Expected(tag), timeout))
-    }
-
-    /// Waits for one message from `peer` that bears the operation's own [tag](OperationId::tag), which has to be
-    /// told to it; the operation brings [`Completion::Received`](crate::Completion::Received).
-    ///
-    /// # Errors
-    /// If too many operations are in progress, or the peer is gone.
-    pub fn receive_reply(
-        &mut self,
-        peer: impl ToPeer,
-        timeout: Duration,
-    ) -> Result<OperationId, SubmitError> {
-        let peer = peer.to_peer(self)?;
-        self.check_operations(peer)?;
-        if self.peers.get(peer).is_none() {
-            return Err(SubmitError::NotConnected);
+    /// From now on a member of the job is not let in, in this and all its earlier incarnations: its job
+    /// counts it as gone, whatever may still run of it. Connections with it end with [`PeerDeath::Fenced`],
+    /// and anything that came over them and waits to be taken is dropped. If the member connects again it is
+    /// told, and so it is if it is connected to. Memory on this host that it shares already stays shared
+    /// until the region is withdrawn.
+    pub fn fence(&mut self, identity: Identity) {
+        self.fences.raise(identity);
+        if self.fork_guard.is_forked() {
+            return;
         }
-        Ok(self.start(peer, Awaited::Reply, timeout))
+        let now = Instant::now();
+        let fences = &self.fences;
+        let fenced = self.peers.iter_mut().filter_map(|(peer, known)| {
+            let proven = known.proven.as_ref()?;
+            Some((peer, known.provider?)).filter(|_| fences.has(proven.identity))
+        });
+        for (peer, provider) in fenced.collect::<Vec<_>>() {
+            self.inbox.drop_messages_from(peer);
+            let (_, providers, mut around) = self.around(now, provider, true);
+            providers[provider].disconnect(peer, PeerDeath::Fenced, &mut around);
+        }
     }
 
     /// Lets peers that are given the handle read `memory`, until it is withdrawn.
@@ -324,68 +452,6 @@ impl Endpoint {
         shared.unwrap_or_else(|| Buffer::zeroed(length))
     }
 
-    /// Fills `into` from the region that the handle names, from `offset` on, without the target's
-    /// application; the operation brings [`Completion::Got`](crate::Completion::Got). The bytes go without a
-    /// checksum of ours, unless this endpoint's
-    /// [`EndpointOptions::bulk_checksum`](crate::EndpointOptions::bulk_checksum) asks for one: then they are
-    /// verified before the operation completes, and wrong ones are never handed out. The option says with
-    /// which transports.
-    ///
-    /// # Errors
-    /// If the range is not inside the region, too many operations are in progress, or the address is unusable.
-    pub fn get(
-        &mut self,
-        region: &RegionHandle,
-        offset: u64,
-        into: Buffer,
-        timeout: Duration,
-    ) -> Result<OperationId, SubmitError> {
-        self.transfer(region, offset, Memory::Into(into), timeout)
-    }
-
-    /// Writes `from` into the region that the handle names, from `offset` on, without the target's
-    /// application; the operation brings [`Completion::Put`](crate::Completion::Put). If it fails, part of the
-    /// bytes may have been written. As to checksums see [`get`](Self::get).
-    ///
-    /// # Errors
-    /// If the handle does not allow it, the range is not inside the region, too many operations are in progress,
-    /// or the address is unusable.
-    pub fn put(
-        &mut self,
-        region: &RegionHandle,
-        offset: u64,
-        from: Bytes,
-        timeout: Duration,
-    ) -> Result<OperationId, SubmitError> {
-        if !region.writable {
-            return Err(SubmitError::ReadOnly);
-        }
-        self.transfer(region, offset, Memory::From(from), timeout)
-    }
-
-    fn transfer(
-        &mut self,
-        region: &RegionHandle,
-        offset: u64,
-        memory: Memory,
-        timeout: Duration,
-    ) -> Result<OperationId, SubmitError> {
-        let (peer, access) = self.access(region, offset, memory.size())?;
-        let operation = self.inbox.operations.next_id();
-        match self.route(peer)? {
-            None => self.loopback.transfer(operation, access, memory),
-            Some(provider) => self.providers[provider].transfer(operation, peer, access, memory)?,
-        }
-        Ok(self.start(peer, Awaited::Transfer, timeout))
-    }
-
-    /// Forgets an operation: no event will tell of it. Nothing happens if it ended already.
-    pub fn cancel(&mut self, operation: OperationId) {
-        if let Some(cancelled) = self.inbox.forget(operation, &mut self.peers) {
-            self.stop_transfer(operation, &cancelled);
-        }
-    }
-
     /// Which provider reaches a peer; `None` for this endpoint itself.
     #[inline]
     fn route(&mut self, peer: PeerId) -> Result<Option<usize>, SubmitError> {
@@ -419,72 +485,6 @@ impl Endpoint {
             }
         }
         unreachable
-    }
-
-    fn access(
-        &mut self,
-        region: &RegionHandle,
-        offset: u64,
-        length: usize,
-    ) -> Result<(PeerId, Access), SubmitError> {
-        let peer = self.peer(&region.address)?;
-        self.check_operations(peer)?;
-        let length = length as u64;
-        match offset.checked_add(length) {
-            Some(end) if end <= region.length => {
-                let access = Access {
-                    region: region.region,
-                    token: region.token,
-                    offset,
-                    length,
-                };
-                Ok((peer, access))
-            }
-            _ => Err(SubmitError::OutOfRange {
-                offset,
-                length,
-                region_length: region.length,
-            }),
-        }
-    }
-
-    fn check_operations(&self, peer: PeerId) -> Result<(), SubmitError> {
-        if self.inbox.operations.len() >= self.limits.operations_max {
-            return Err(self.busy(peer, "operations_max"));
-        }
-        Ok(())
-    }
-
-    fn busy(&self, peer: PeerId, limit: &'static str) -> SubmitError {
-        match self.peer_address(peer).cloned() {
-            Some(peer) => SubmitError::Busy { peer, limit },
-            None => SubmitError::NotConnected,
-        }
-    }
-
-    fn start(&mut self, peer: PeerId, awaited: Awaited, timeout: Duration) -> OperationId {
-        // A look at the clock for each operation would cost as much as sending a message: its time begins with the
-        // next progress, without which nothing happens anyway.
-        if self.inbox.operations.untimed() >= Self::UNTIMED_MAX {
-            self.look_at_clock();
-        }
-        // A time-out that no clock can show is one that nobody can wait for.
-        let deadline = self
-            .now
-            .checked_add(timeout)
-            .unwrap_or_else(|| self.now + Self::TIMEOUT_MAX);
-        if let Some(known) = self.peers.get_mut(peer) {
-            known.operations += 1;
-        }
-        let (operation, replaced) = self.inbox.operations.insert(Operation {
-            deadline,
-            peer,
-            awaited,
-        });
-        if let Some(replaced) = replaced {
-            self.end_overdue(replaced);
-        }
-        operation
     }
 }
 
