@@ -242,15 +242,7 @@ impl Server {
                 return Ok(Silent);
             }
             Request::Fence { group } => return Ok(self.enter_fence(process, waiter, group)),
-            Request::Finalize {} => {
-                let rc = (form == Form::Frame).then_some(0);
-                let response = Response::Finalize { rc };
-                self.outbox
-                    .send(waiter.connection, form, waiter.thread.as_ref(), &response);
-                self.set_phase(process, Phase::Finalized);
-                self.close(waiter.connection);
-                return Ok(Silent);
-            }
+            Request::Finalize {} => return Ok(self.finalize(process, waiter)),
             Request::FullInit { rank, .. } => self.full_init(process, rank),
             Request::Get { kvsname, key, .. } => return Ok(self.get(process, waiter, kvsname, key)),
             Request::GetAppnum {} => Response::Appnum {
@@ -264,22 +256,11 @@ impl Server {
                 key_max: KEY_SIZE_MAX as u32,
                 value_max: VALUE_SIZE_MAX as u32,
             },
-            Request::GetMyKvsname {} => Response::MyKvsname {
-                kvsname: self
-                    .group_of(process)
-                    .map_or_else(BString::default, |group| group.options.kvsname.clone().into()),
-                rc: (form == Form::Frame).then_some(0),
-            },
+            Request::GetMyKvsname {} => self.my_kvsname(process, form),
             Request::GetNodeAttribute { key, wait } => {
                 return Ok(self.node_attribute(process, waiter, key, wait));
             }
-            Request::GetUniverseSize {} => Response::UniverseSize {
-                size: self
-                    .group_of(process)
-                    .and_then(|group| group.options.universe_size)
-                    .and_then(|size| i32::try_from(size).ok())
-                    .unwrap_or(-1),
-            },
+            Request::GetUniverseSize {} => self.universe_size(process),
             Request::Init {
                 version,
                 subversion,
@@ -300,14 +281,7 @@ impl Server {
                 let question = Question::Connect { kvsname: job.clone() };
                 return Ok(self.ask_root(waiter, question, Wanted::Connect { job }));
             }
-            Request::JobDisconnect { job } => {
-                let connection = self.connections.get_mut(waiter.connection);
-                let removed = connection.is_some_and(|connection| connection.connected.remove(&job));
-                Response::JobDisconnect {
-                    rc: Some(if removed { 0 } else { -1 }),
-                    message: (!removed).then(|| "not_connected".into()),
-                }
-            }
+            Request::JobDisconnect { job } => self.disconnect(waiter.connection, &job),
             Request::LookupName { service, .. } => {
                 return Ok(self.ask_root(waiter, Question::Lookup { service }, Wanted::Lookup));
             }
@@ -328,13 +302,14 @@ impl Server {
                 return Ok(self.spawn(process, waiter, spawn));
             }
             block @ Request::SpawnBlock { .. } => {
-                let Some(connection) = self.connections.get_mut(waiter.connection) else {
-                    return Ok(Silent);
-                };
-                match connection.spawn.push(block)? {
-                    Some(spawn) => return Ok(self.spawn(process, waiter, spawn)),
-                    None => return Ok(Silent),
-                }
+                let connection = self.connections.get_mut(waiter.connection);
+                let whole = connection
+                    .map(|connection| connection.spawn.push(block))
+                    .transpose()?;
+                return Ok(match whole.flatten() {
+                    Some(spawn) => self.spawn(process, waiter, spawn),
+                    None => Silent,
+                });
             }
             Request::UnpublishName { service, .. } => {
                 let wanted = Wanted::Unpublish {
@@ -349,6 +324,43 @@ impl Server {
     pub(super) fn set_phase(&mut self, process: Process, phase: Phase) {
         if let Some(group) = self.groups.get_mut(&process.group) {
             group.phases.insert(process.rank, phase);
+        }
+    }
+
+    fn finalize(&mut self, process: Process, waiter: &Waiter) -> Outcome {
+        let rc = (waiter.form == Form::Frame).then_some(0);
+        let response = Response::Finalize { rc };
+        self.outbox
+            .send(waiter.connection, waiter.form, waiter.thread.as_ref(), &response);
+        self.set_phase(process, Phase::Finalized);
+        self.close(waiter.connection);
+        Silent
+    }
+
+    fn my_kvsname(&self, process: Process, form: Form) -> Response {
+        let group = self.group_of(process);
+        Response::MyKvsname {
+            kvsname: group.map_or_else(BString::default, |group| group.options.kvsname.clone().into()),
+            rc: (form == Form::Frame).then_some(0),
+        }
+    }
+
+    fn universe_size(&self, process: Process) -> Response {
+        let size = self
+            .group_of(process)
+            .and_then(|group| group.options.universe_size);
+        let size = size.and_then(|size| i32::try_from(size).ok());
+        Response::UniverseSize {
+            size: size.unwrap_or(-1),
+        }
+    }
+
+    fn disconnect(&mut self, id: ConnectionId, job: &BString) -> Response {
+        let connection = self.connections.get_mut(id);
+        let removed = connection.is_some_and(|connection| connection.connected.remove(job));
+        Response::JobDisconnect {
+            rc: Some(if removed { 0 } else { -1 }),
+            message: (!removed).then(|| "not_connected".into()),
         }
     }
 
