@@ -154,6 +154,24 @@ impl Ground {
         self.send(Down::Order(Order::Signal { rank: None, signal }));
     }
 
+    /// The agent of a host is ready, and says what the system there calls the host.
+    pub(super) fn handle_ready(&mut self, host: HostId, host_name: String) {
+        // What users wrote is what they know; only for the own host they write nothing.
+        let is_single = self.tree.is_single();
+        let known = self.host(host);
+        known.is_ready = true;
+        if is_single {
+            known.name = host_name;
+        }
+        let host = known.name.clone();
+        let ready = self.hosts.iter().filter(|host| host.is_ready).count();
+        self.tell(JobEvent::HostReady {
+            host,
+            ready: ready as u32,
+            hosts: self.hosts.len() as u32,
+        });
+    }
+
     /// The first rank has attached to its agent.
     pub(super) fn handle_attached(&mut self) {
         if !std::mem::replace(&mut self.has_attached, true) {

@@ -10,9 +10,9 @@ use crate::{
     event::JobEvent,
     job::{OnFailure, RespawnPolicy},
     pmix::ModexAsker,
-    protocol::{News, Order, Report, StartErrorKind, Up},
+    protocol::{News, Order, Report, StartError, StartErrorKind, Up},
     tree::NodeId,
-    verdict::{Ending, Failure, FailureKind},
+    verdict::{Ending, Failure, FailureKind, MemoryShortage},
 };
 
 impl Supervisor {
@@ -67,33 +67,12 @@ impl Supervisor {
                 stage,
                 at_ns,
             } => {
-                let rank = departure.rank;
                 if let Some(stage) = stage {
-                    self.losses.note_stage(rank, stage);
+                    self.losses.note_stage(departure.rank, stage);
                 }
-                let kind = match departure.cause {
-                    Cause::Exited(0) if unfinished => Some(FailureKind::Unfinished),
-                    Cause::Exited(0) => None,
-                    Cause::Exited(code) => Some(FailureKind::Exited(code)),
-                    Cause::Signalled(signal) => {
-                        let signalled = FailureKind::Signalled(signal);
-                        Some(shortage.map_or(signalled, FailureKind::OutOfMemory))
-                    }
-                    // Only agents report, and what they report they saw.
-                    _ => None,
-                };
-                let kind = kind.map(|kind| self.stoppages.unless_overdue(ground, rank, kind));
-                match kind {
-                    _ if self.groups.is_cancelled(rank) => {}
-                    Some(kind) => match self.respawns.policy_for(ground, rank) {
-                        Some(policy) => self.plan_respawn(now, host, rank, kind, policy),
-                        None => self.fail(now, host, rank, kind, self.ground.on_failure, SIGTERM),
-                    },
-                    // Those that the job began with tell if they did without a rank.
-                    None if rank.0 >= ground.plan.size => {}
-                    None => self.losses.note_good_end(attached),
-                }
-                self.depart(host, rank, departure.cause, at_ns);
+                let kind = failure_of(departure.cause, unfinished, shortage);
+                self.handle_departed(now, host, departure.rank, kind, attached);
+                self.depart(host, departure.rank, departure.cause, at_ns);
             }
             Report::Link { rank, link, news } => {
                 if let Some(ending) = self.notices.handle_link(now, ground, (host, rank, link), news) {
@@ -149,20 +128,7 @@ impl Supervisor {
             }),
             Report::Lost { how } => self.handle_lost(now, host, how),
             Report::Notice { rank, text } => ground.tell(JobEvent::Notice { rank, text }),
-            Report::NotStarted { rank, error } => {
-                if self.groups.handle_not_started(ground, host, rank, &error) {
-                    return self.forward_pmi(now);
-                }
-                let exit_code = match error.kind {
-                    StartErrorKind::NotFound => 127,
-                    StartErrorKind::NotExecutable => 126,
-                    StartErrorKind::System | StartErrorKind::HostLeft => 125,
-                };
-                let reason = format!("{}: {}", ground.program_of(rank), error.reason);
-                // What runs already has just begun: there is nothing to finish in an orderly way.
-                let kind = FailureKind::NotStarted { exit_code, reason };
-                self.fail(now, host, rank, kind, OnFailure::Abort, SIGKILL);
-            }
+            Report::NotStarted { rank, error } => self.handle_not_started(now, host, rank, &error),
             // What carries bytes is counted and handed on by the driver, and what is about the way by the relay.
             Report::Heard | Report::Orphaned { .. } | Report::Output { .. } | Report::StdinTaken(_) => {}
             Report::Overwritten { rank, key } => ground.tell(JobEvent::Overwritten { rank, key }),
@@ -170,22 +136,7 @@ impl Supervisor {
                 star::handle_up(ground, host, up);
                 self.forward_pmi(now);
             }
-            Report::Ready { host_name } => {
-                // What users wrote is what they know; only for the own host they write nothing.
-                let is_single = ground.tree.is_single();
-                let known = ground.host(host);
-                known.is_ready = true;
-                if is_single {
-                    known.name = host_name;
-                }
-                let host = known.name.clone();
-                let ready = ground.hosts.iter().filter(|host| host.is_ready).count();
-                ground.tell(JobEvent::HostReady {
-                    host,
-                    ready: ready as u32,
-                    hosts: ground.hosts.len() as u32,
-                });
-            }
+            Report::Ready { host_name } => ground.handle_ready(host, host_name),
             Report::Spawn { id, from, spawn } => {
                 self.groups
                     .handle_spawn(ground, Asker::Agent(host, id), from, spawn);
@@ -199,6 +150,46 @@ impl Supervisor {
             Report::Stopped { rank, signal } => self.stoppages.handle_stopped(now, ground, rank, signal),
             Report::Trace { rank, event } => ground.tell(JobEvent::Trace { rank, event }),
         }
+    }
+
+    /// A process of a rank is gone; `kind` says how it failed if it did.
+    fn handle_departed(
+        &mut self,
+        now: Duration,
+        host: HostId,
+        rank: Rank,
+        kind: Option<FailureKind>,
+        attached: bool,
+    ) {
+        let ground = &mut self.ground;
+        let kind = kind.map(|kind| self.stoppages.unless_overdue(ground, rank, kind));
+        match kind {
+            _ if self.groups.is_cancelled(rank) => {}
+            Some(kind) => match self.respawns.policy_for(ground, rank) {
+                Some(policy) => self.plan_respawn(now, host, rank, kind, policy),
+                None => self.fail(now, host, rank, kind, self.ground.on_failure, SIGTERM),
+            },
+            // Those that the job began with tell if they did without a rank.
+            None if rank.0 >= ground.plan.size => {}
+            None => self.losses.note_good_end(attached),
+        }
+    }
+
+    /// A rank could not be started.
+    fn handle_not_started(&mut self, now: Duration, host: HostId, rank: Rank, error: &StartError) {
+        let ground = &mut self.ground;
+        if self.groups.handle_not_started(ground, host, rank, error) {
+            return self.forward_pmi(now);
+        }
+        let exit_code = match error.kind {
+            StartErrorKind::NotFound => 127,
+            StartErrorKind::NotExecutable => 126,
+            StartErrorKind::System | StartErrorKind::HostLeft => 125,
+        };
+        let reason = format!("{}: {}", ground.program_of(rank), error.reason);
+        // What runs already has just begun: there is nothing to finish in an orderly way.
+        let kind = FailureKind::NotStarted { exit_code, reason };
+        self.fail(now, host, rank, kind, OnFailure::Abort, SIGKILL);
     }
 
     /// A rank wants what another has put by PMIx: the agent of its host knows.
@@ -322,5 +313,20 @@ impl Supervisor {
     fn failure(&self, now: Duration, host: HostId, rank: Rank, kind: FailureKind) -> Failure {
         self.losses
             .failure(now, &self.ground, &self.groups, (host, rank), kind)
+    }
+}
+
+/// How a process failed that ended so, if it did. Its host was short of memory then if there is a `shortage`.
+fn failure_of(cause: Cause, unfinished: bool, shortage: Option<MemoryShortage>) -> Option<FailureKind> {
+    match cause {
+        Cause::Exited(0) if unfinished => Some(FailureKind::Unfinished),
+        Cause::Exited(0) => None,
+        Cause::Exited(code) => Some(FailureKind::Exited(code)),
+        Cause::Signalled(signal) => {
+            let signalled = FailureKind::Signalled(signal);
+            Some(shortage.map_or(signalled, FailureKind::OutOfMemory))
+        }
+        // Only agents report, and what they report they saw.
+        _ => None,
     }
 }
