@@ -372,10 +372,7 @@ impl Helper {
     fn handle_call(&mut self, call: Upcall) -> io::Result<()> {
         match call {
             Upcall::Connected(process, reply) => {
-                let group = self.groups.get_mut(&process.namespace);
-                if let (Some(group), Some(rank)) = (group, process.rank) {
-                    group.connected.insert(rank);
-                }
+                self.note_connected(&process);
                 self.tell(&FromHelper::Connected(process))?;
                 reply.send(status::SUCCESS);
             }
@@ -397,21 +394,7 @@ impl Helper {
                 })?;
                 reply.send(status::SUCCESS);
             }
-            Upcall::Fence { members, data, reply } => {
-                let first = members.first().map(|member| &member.namespace);
-                if members.iter().any(|member| Some(&member.namespace) != first) {
-                    let reply = MeetingReply::Fence(reply, Vec::new());
-                    return self.meet("-fence", members, reply, &data);
-                }
-                let token = self.keep(Waiting::Fence(reply));
-                self.tell(&FromHelper::Fence {
-                    token,
-                    members,
-                    tag: String::new(),
-                    data,
-                    constructs_group: false,
-                })?;
-            }
+            Upcall::Fence { members, data, reply } => self.fence(members, data, reply)?,
             Upcall::Modex(process, reply) => {
                 let deadline = Instant::now() + MODEX_PATIENCE;
                 let token = self.keep(Waiting::Modex(reply, deadline));
@@ -434,21 +417,14 @@ impl Helper {
                 directives,
                 reply,
             } => {
-                let first = members.first().map(|member| &member.namespace);
-                if members.iter().any(|member| Some(&member.namespace) != first) {
+                if are_of_several_namespaces(&members) {
                     reply.send(status::NOT_SUPPORTED, Infos::default());
                     return Ok(());
                 }
-                let (group, data) = Construction::new(members.clone(), directives, reply);
-                let token = self.keep(Waiting::Group(group));
                 let verb = if constructs { "construct" } else { "destruct" };
-                self.tell(&FromHelper::Fence {
-                    token,
-                    members,
-                    tag: format!("-{verb}-{name}"),
-                    data,
-                    constructs_group: constructs,
-                })?;
+                let tag = format!("-{verb}-{name}");
+                let (group, data) = Construction::new(members.clone(), directives, reply);
+                self.enter_fence(Waiting::Group(group), members, tag, data, constructs)?;
             }
             Upcall::ModexFound(asker, data) => self.tell(&FromHelper::ModexFound { asker, data })?,
             Upcall::Publish { from, items, reply } => match published(&from, items) {
@@ -485,6 +461,41 @@ impl Helper {
             }
         }
         Ok(())
+    }
+
+    fn note_connected(&mut self, process: &Process) {
+        let group = self.groups.get_mut(&process.namespace);
+        if let (Some(group), Some(rank)) = (group, process.rank) {
+            group.connected.insert(rank);
+        }
+    }
+
+    /// Processes meet in a fence, and learn what all of them have put.
+    fn fence(&mut self, members: Vec<Process>, data: Vec<u8>, reply: ModexReply) -> io::Result<()> {
+        if are_of_several_namespaces(&members) {
+            let reply = MeetingReply::Fence(reply, Vec::new());
+            return self.meet("-fence", members, reply, &data);
+        }
+        self.enter_fence(Waiting::Fence(reply), members, String::new(), data, false)
+    }
+
+    /// Asks the agent for a fence among processes of one namespace.
+    fn enter_fence(
+        &mut self,
+        waiting: Waiting,
+        members: Vec<Process>,
+        tag: String,
+        data: Vec<u8>,
+        constructs_group: bool,
+    ) -> io::Result<()> {
+        let token = self.keep(waiting);
+        self.tell(&FromHelper::Fence {
+            token,
+            members,
+            tag,
+            data,
+            constructs_group,
+        })
     }
 
     /// Processes connect or disconnect: all members of each group meet in a fence, and then the groups.
@@ -545,4 +556,10 @@ impl Helper {
         let lookup = Lookup::new(signs.from, signs.expected, &[], reader, Instant::now());
         self.look_up(id, lookup)
     }
+}
+
+fn are_of_several_namespaces(members: &[Process]) -> bool {
+    members
+        .windows(2)
+        .any(|pair| pair[0].namespace != pair[1].namespace)
 }
