@@ -79,6 +79,17 @@ struct Reader {
     queue: mpsc::Receiver<Order>,
 }
 
+impl Reader {
+    fn start(source: StdinSource) -> io::Result<Self> {
+        let (inputs, queue) = mpsc::channel(Input::ORDERS_MAX);
+        let input = match source {
+            StdinSource::Null => None,
+            StdinSource::Inherit | StdinSource::InheritAll => Some(Input::start(inputs)?),
+        };
+        Ok(Self { input, queue })
+    }
+}
+
 impl AttemptRun {
     pub(super) fn new(
         number: u32,
@@ -114,14 +125,7 @@ impl AttemptRun {
     ) -> io::Result<Option<Verdict>> {
         // First of all: agents wait for it.
         let mut branch = Branch::start(position, endpoint)?;
-        let (inputs, input_queue) = mpsc::channel(Input::ORDERS_MAX);
-        let mut reader = Reader {
-            input: match self.plan.stdin {
-                StdinSource::Null => None,
-                StdinSource::Inherit | StdinSource::InheritAll => Some(Input::start(inputs)?),
-            },
-            queue: input_queue,
-        };
+        let mut reader = Reader::start(self.plan.stdin)?;
         let descriptor = watch(branch.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
         let mut give_up_at = None;
         loop {
@@ -143,16 +147,10 @@ impl AttemptRun {
                 self.settle(&mut branch, &reader);
                 break;
             }
-            // A time limit beyond what the clock can show is none.
-            let deadline = self.supervisor.deadline();
-            let deadline = deadline.and_then(|after| self.started.checked_add(after));
-            let deadline = branch
-                .next_deadline()
+            let deadline = self
+                .next_deadline(&mut branch)
                 .into_iter()
-                .chain(deadline)
                 .chain(give_up_at)
-                .chain(self.memory.deadline())
-                .chain(self.names.next_deadline())
                 .min();
             let happening = tokio::select! {
                 biased;
@@ -179,18 +177,10 @@ impl AttemptRun {
                 }
                 Happening::OutputTaken => {
                     let taken = *surface.taken.borrow_and_update();
-                    if taken.attempt == self.number {
-                        branch.send(Down::Credit((taken.bytes - self.output_credited) as u32));
-                        self.output_credited = taken.bytes;
-                    }
+                    self.credit_output(&mut branch, taken);
                 }
                 Happening::Request(Request::Signal(rank, signal)) => {
-                    let mut groups = self.groups.iter();
-                    let spawned = || groups.find_map(|group| group.node_of(rank));
-                    if let Some(node) = self.plan.node_of(rank).or_else(spawned) {
-                        let rank = Some(rank);
-                        branch.send(Down::To(node, Order::Signal { rank, signal }));
-                    }
+                    self.signal_rank(&mut branch, rank, signal);
                 }
                 Happening::Dropped => return Ok(self.drop_job(branch)),
                 Happening::Input(order) => self.send_input(&mut branch, order),
@@ -206,11 +196,8 @@ impl AttemptRun {
                         self.supervisor.handle_interrupt(self.now(), signal);
                     } else if !surface.is_urgent {
                         surface.is_urgent = true;
-                        // Not all that is left may hear of it.
-                        self.was_abandoned = true;
                         reader.input = None;
-                        self.supervisor.handle_insistence(self.now(), signal);
-                        branch.let_go();
+                        self.insist(&mut branch, signal);
                         let at = Instant::now() + URGENT;
                         give_up_at = Some(give_up_at.map_or(at, |before: Instant| before.min(at)));
                     }
@@ -226,6 +213,45 @@ impl AttemptRun {
             descendants::kill_job(self.plan.job);
         }
         Ok(self.verdict.take())
+    }
+
+    /// When there is something to do at the latest.
+    fn next_deadline(&mut self, branch: &mut Branch) -> Option<Instant> {
+        // A time limit beyond what the clock can show is none.
+        let deadline = self.supervisor.deadline();
+        let deadline = deadline.and_then(|after| self.started.checked_add(after));
+        branch
+            .next_deadline()
+            .into_iter()
+            .chain(deadline)
+            .chain(self.memory.deadline())
+            .chain(self.names.next_deadline())
+            .min()
+    }
+
+    /// Tells the agents how much output was taken.
+    fn credit_output(&mut self, branch: &mut Branch, taken: Taken) {
+        if taken.attempt == self.number {
+            branch.send(Down::Credit((taken.bytes - self.output_credited) as u32));
+            self.output_credited = taken.bytes;
+        }
+    }
+
+    fn signal_rank(&self, branch: &mut Branch, rank: Rank, signal: i32) {
+        let mut groups = self.groups.iter();
+        let spawned = || groups.find_map(|group| group.node_of(rank));
+        if let Some(node) = self.plan.node_of(rank).or_else(spawned) {
+            let rank = Some(rank);
+            branch.send(Down::To(node, Order::Signal { rank, signal }));
+        }
+    }
+
+    /// Ends the job for a second signal, without a wait for its orderly end.
+    fn insist(&mut self, branch: &mut Branch, signal: i32) {
+        // Not all that is left may hear of it.
+        self.was_abandoned = true;
+        self.supervisor.handle_insistence(self.now(), signal);
+        branch.let_go();
     }
 
     /// Stops the ranks, and this process once all agents have heard of that; goes on with both. A signal that

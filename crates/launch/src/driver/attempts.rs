@@ -258,6 +258,12 @@ impl Attempts {
             let attempt = number;
             self.deliveries.send(vec![Delivery::Began { attempt, plan }]);
         };
+        self.conclude(verdict, gave_up, &mut surface).await;
+        Ok(())
+    }
+
+    /// Delivers the outcome, and waits until the owner of the launcher is done with it.
+    async fn conclude(&mut self, verdict: Verdict, gave_up: Option<String>, surface: &mut Surface) {
         let urgent = surface.is_urgent.then(|| verdict.exit_code());
         let attempts = self.restarts.take();
         let attempts = attempts.map_or_else(Vec::new, Restarts::into_past);
@@ -273,7 +279,6 @@ impl Attempts {
                 () = closed(&mut surface.requests) => {}
             }
         }
-        Ok(())
     }
 
     async fn run_one(
