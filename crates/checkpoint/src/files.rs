@@ -47,12 +47,6 @@ pub trait Files {
     /// As the file system says.
     fn digest(&self, path: &Path) -> io::Result<(u64, [u8; 32])>;
 
-    /// Copies a file, in the place of any of that name.
-    ///
-    /// # Errors
-    /// As the file system says.
-    fn copy(&self, from: &Path, to: &Path) -> io::Result<()>;
-
     /// Returns when a file's content, or a directory's list of names, is on the disk.
     ///
     /// # Errors
@@ -153,10 +147,6 @@ impl Files for RealFiles {
         let mut hasher = blake3::Hasher::new();
         hasher.update_reader(File::open(path)?)?;
         Ok((hasher.count(), *hasher.finalize().as_bytes()))
-    }
-
-    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::copy(from, to).map(drop)
     }
 
     fn sync(&self, path: &Path) -> io::Result<()> {

@@ -86,8 +86,8 @@ pub use journal_file::JournalFile;
 pub use named::{Named, RunError, RunOptions, SavedRun, SavedValue, StateElement};
 #[cfg(feature = "partner")]
 pub use partners::{
-    Agreed, HostJournals, PartnerError, Partners, PartnersError, Report, Service, ServiceOptions,
-    attempt_end, history_of_host, partner_main,
+    Agreed, HostJournals, PartnerError, Partners, PartnersError, Service, ServiceOptions, attempt_end,
+    history_of_host, partner_main,
 };
 pub use restore::{Restored, newest_whole, open_all, restore_all};
 pub use run_advisor::{JOURNAL, RunAdvisor};

@@ -60,37 +60,6 @@ impl<F: Files> RankFiles<F> {
         sync(&folder)
     }
 
-    /// Copies what a manifest of this rank lists into a save that was begun elsewhere, and checks it there.
-    pub(super) fn copy<G: Files>(
-        &self,
-        manifest: &Manifest,
-        other: &RankFiles<G>,
-        save: &mut Save,
-    ) -> Result<(), StoreError> {
-        let (from, to) = (self.base(manifest.generation), save.folder().to_owned());
-        let make_directory =
-            |folder: &Path| cannot("make the directory", folder, other.files.make_directory(folder));
-        for file in &manifest.files {
-            let path = Path::new(OsStr::from_bytes(&file.path));
-            let target = to.join(path);
-            if let Some(folder) = target.parent() {
-                make_directory(folder)?;
-            }
-            cannot("copy", &target, self.files.copy(&from.join(path), &target))?;
-            let found = cannot("read", &target, other.files.digest(&target))?;
-            if found != (file.size, file.hash) {
-                return Err(StoreError::Changed(target));
-            }
-            if other.options.in_place.is_some() {
-                save.add(&target)?;
-            }
-        }
-        for path in &manifest.empty_directories {
-            make_directory(&to.join(OsStr::from_bytes(path)))?;
-        }
-        Ok(())
-    }
-
     /// Abandons a save that could not be committed, unless it exists all the same: others may have been told
     /// of it by now.
     pub(super) fn give_up(&self, save: Save) {

@@ -122,47 +122,6 @@ impl<F: Files> Store<F> {
         restored
     }
 
-    /// Copies this rank's part of a generation to a store elsewhere, as a directory of another host. There it
-    /// exists only when all of it is there and matches.
-    ///
-    /// # Errors
-    /// If it is not whole here, or cannot be written there.
-    pub fn copy_to<G: Files>(&self, generation: u64, other: &mut Store<G>) -> Result<(), StoreError> {
-        let manifest = self
-            .whole_manifest(generation)
-            .ok_or(StoreError::Missing(generation))?;
-        if other.files.whole_manifest(generation).as_ref() == Some(&manifest) {
-            return Ok(());
-        }
-        other.quarantine(generation, "it was torn when a copy came")?;
-        let mut save = other.files.stage(generation, manifest.step)?;
-        other.next = other.next.max(generation.saturating_add(1));
-        save.set_level(manifest.level);
-        match self.files.copy(&manifest, &other.files, &mut save) {
-            Ok(()) => other.commit(save).map(drop),
-            Err(error) => {
-                other.abandon(save);
-                Err(error)
-            }
-        }
-    }
-
-    /// Fetches from a store elsewhere what this rank has not, or not whole, and says which generations. To be called
-    /// before [`restore`](Self::restore).
-    ///
-    /// # Errors
-    /// If a directory cannot be read. What cannot be copied is as if it were not there.
-    pub fn fetch_from<G: Files>(&mut self, other: &mut Store<G>) -> Result<Vec<u64>, StoreError> {
-        let own = self.holdings()?;
-        let mut fetched = Vec::new();
-        for theirs in other.holdings()?.held {
-            if !own.held.contains(&theirs) && other.copy_to(theirs.generation, self).is_ok() {
-                fetched.push(theirs.generation);
-            }
-        }
-        Ok(fetched)
-    }
-
     /// The newest generation of this rank by its manifest, without a look at its files.
     pub fn newest(&self) -> Option<Held> {
         let generations = self.files.generations().ok()?;

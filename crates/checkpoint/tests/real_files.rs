@@ -321,32 +321,6 @@ fn a_lost_empty_directory_is_seen() {
     assert_eq!(restored(folder.path()), Some((1, b"one".to_vec())));
 }
 
-/// A generation that a disk has lost comes back from a copy elsewhere, which exists only as a whole.
-#[test]
-fn a_partner_has_a_copy() {
-    let folder = TempDir::new().unwrap();
-    let [own, partner] = ["own", "partner"].map(|name| folder.path().join(name));
-    let (mut store, mut copies) = (open(&own), open(&partner));
-    for step in 1..4 {
-        let generation = save(&mut store, step, &[step as u8; 1000]).unwrap();
-        store.copy_to(generation, &mut copies).unwrap();
-        store.retire().unwrap();
-        copies.retire().unwrap();
-    }
-    // The newest is changed, and the one before it is lost; the copy of that is changed too.
-    let mut store = open(&own);
-    fs::write(store.data_path(3).join("state"), b"changed").unwrap();
-    fs::remove_dir_all(store.generation_path(2)).unwrap();
-    fs::write(copies.data_path(2).join("a/b/c"), b"changed").unwrap();
-    assert_eq!(store.fetch_from(&mut copies).unwrap(), [3]);
-    assert_eq!(restored(&own), Some((3, vec![3; 1000])));
-    assert!(store.data_path(3).join("empty").is_dir());
-    assert!(matches!(
-        store.copy_to(2, &mut copies),
-        Err(StoreError::Missing(2))
-    ));
-}
-
 /// Links are no content of a checkpoint, and paths in place stay below their folder.
 #[test]
 fn only_files_below_the_folder_are_saved() {

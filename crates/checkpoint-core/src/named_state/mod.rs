@@ -145,11 +145,6 @@ impl StateEntry {
         self.bytes
     }
 
-    /// True for a value, false for an array.
-    pub fn is_value(&self) -> bool {
-        self.extent == Extent::Value
-    }
-
     /// True for an array of which each rank has other rows.
     pub fn is_partitioned(&self) -> bool {
         matches!(

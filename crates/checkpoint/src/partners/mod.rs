@@ -14,4 +14,4 @@ pub use job_beside::{Agreed, HostJournals, Partners, PartnersError, attempt_end}
 pub use journals::history_of_host;
 pub use partner_error::PartnerError;
 pub use process::partner_main;
-pub use service::{Report, Service, ServiceOptions};
+pub use service::{Service, ServiceOptions};

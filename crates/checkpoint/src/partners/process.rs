@@ -10,10 +10,7 @@ use std::{
     thread,
 };
 
-use ropewalk_checkpoint_core::{
-    Record,
-    partner::{PartnerOrders, PartnerOrdersError, Ready, Said},
-};
+use ropewalk_checkpoint_core::partner::{PartnerOrders, PartnerOrdersError, Said};
 use ropewalk_fabric::{AgentLink, AgentLinkError, EndpointOptions};
 use ropewalk_pmi_client::{Client, ClientError};
 use thiserror::Error;
@@ -71,16 +68,7 @@ fn serve(arguments: impl IntoIterator<Item = OsString>) -> Result<Infallible, Pr
     // Nobody is called before all can answer.
     pmi.fence()?;
     if host == 0 {
-        let report = service.recover()?;
-        say(&Said::Ready(Ready {
-            restore: report.restore,
-            next: report.next,
-            root: report.root,
-            fetched: report.fetched,
-            quarantined: report.quarantined,
-            stuck: report.stuck,
-            before: report.before.map(|totals| Record::Before(totals).encode()),
-        }))?;
+        say(&Said::Ready(service.recover()?))?;
     }
     let note = |text: String| drop(say(&Said::Note(text)));
     let newest = |held| {

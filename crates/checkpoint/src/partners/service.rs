@@ -16,8 +16,8 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_checkpoint_core::{
-    Held, History, Place, Record, Totals, is_safe,
-    partner::{Fetch, Guard, GuardOptions, Inventory, plan_recovery},
+    Held, History, Place, Record, is_safe,
+    partner::{Fetch, Guard, GuardOptions, Inventory, Ready, plan_recovery},
 };
 use ropewalk_rpc::{Address, Endpoint, EndpointOptions, Engine, Fault, Handle, Responder, thread::Driver};
 
@@ -66,27 +66,6 @@ pub struct ServiceOptions {
     pub start: Option<u64>,
     /// After how many starts that led to no newer generation an older one is taken.
     pub restarts_max: u32,
-}
-
-/// The generation that a job starts from, and the outcome of the recovery.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    /// The generation and its step; nothing if the job starts from its beginning.
-    pub restore: Option<Held>,
-    /// The number of the next generation.
-    pub next: u64,
-    /// If files stay where the program writes them: the folder below which that is.
-    pub root: Option<PathBuf>,
-    /// How many parts were fetched from other hosts.
-    pub fetched: usize,
-    /// The parts that were put aside: the host, and the path where each is now.
-    pub quarantined: Vec<(usize, String)>,
-    /// The failures to put a part aside, and other errors that do not prevent the start: the host, and the
-    /// reason.
-    pub stuck: Vec<(usize, String)>,
-    /// The totals before this start, by the journal that the job goes on with; `None` if its host does not
-    /// tell.
-    pub before: Option<Totals>,
 }
 
 /// The state that the handlers and the service's own threads share.
@@ -155,7 +134,7 @@ impl Service {
     ///
     /// # Errors
     /// If a host does not do its part: the job can be started without it.
-    pub fn recover(&self) -> Result<Report, PartnerError> {
+    pub fn recover(&self) -> Result<Ready, PartnerError> {
         let addresses = lock(&self.shared.addresses).clone();
         let mut why = String::new();
         let mut generation = 0;
@@ -193,7 +172,7 @@ impl Service {
                 let texts = hosts.flat_map(|(host, texts)| texts.into_iter().map(move |text| (host, text)));
                 texts.collect()
             };
-            return Ok(Report {
+            return Ok(Ready {
                 restore: plan.choice.restore,
                 next: plan.choice.next,
                 root: root.map(|root| PathBuf::from(OsStr::from_bytes(&root))),
@@ -206,8 +185,9 @@ impl Service {
         Err(PartnerError::NotFetched { generation, why })
     }
 
-    /// The totals of the journal that a host goes on with, all starts before this one being over.
-    fn before(&self, addresses: &[Address], writer: usize) -> Option<Totals> {
+    /// The totals of the journal that a host goes on with, all starts before this one being over, as a line of a
+    /// journal.
+    fn before(&self, addresses: &[Address], writer: usize) -> Option<String> {
         let address = addresses.get(writer)?;
         let text = self
             .handle
@@ -217,7 +197,7 @@ impl Service {
         if let Some(start) = self.options.start {
             history.add(Record::Start { start });
         }
-        Some(*history.totals())
+        Some(Record::Before(*history.totals()).encode())
     }
 
     /// Waits until host 0 has let all begin. Then copies the saves of another host's ranks, and removes old

@@ -296,11 +296,6 @@ impl Files for CrashingFiles {
         Ok((content.len() as u64, *blake3::hash(&content).as_bytes()))
     }
 
-    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let content = self.read(from, usize::MAX)?;
-        self.write(to, &content)
-    }
-
     fn sync(&self, path: &Path) -> io::Result<()> {
         let mut disk = self.0.borrow_mut();
         disk.change()?;

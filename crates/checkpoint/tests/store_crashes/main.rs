@@ -262,9 +262,6 @@ fn a_store_that_does_not_wait_would_be_found_out() {
         fn digest(&self, path: &Path) -> std::io::Result<(u64, [u8; 32])> {
             self.0.digest(path)
         }
-        fn copy(&self, from: &Path, to: &Path) -> std::io::Result<()> {
-            self.0.copy(from, to)
-        }
         fn sync(&self, _: &Path) -> std::io::Result<()> {
             Ok(())
         }
