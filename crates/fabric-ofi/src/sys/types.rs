@@ -55,8 +55,6 @@ pub const FI_ENABLE: c_int = 6;
 
 pub const FI_EAGAIN: c_int = 11;
 pub const FI_EAVAIL: c_int = 259;
-pub const FI_ECANCELED: c_int = 125;
-pub const FI_ENOSYS: c_int = 38;
 
 /// `fi_context2`: memory that a provider uses while an operation is in progress.
 #[derive(Clone, Copy, Debug)]
