@@ -97,6 +97,19 @@ pub(super) struct Surroundings<'a> {
     pub(super) read_key: &'a dyn Fn(&Path) -> std::io::Result<JobKey>,
 }
 
+impl Surroundings<'_> {
+    /// The variables and files of this process.
+    pub(super) fn of_this_process() -> anyhow::Result<Self> {
+        Ok(Self {
+            agent: env::current_exe().context("cannot find my own executable")?,
+            variable: &|name| env::var_os(name),
+            read: &|path| fs::read(path),
+            count_parts: &count_parts,
+            read_key: &JobKey::read_from,
+        })
+    }
+}
+
 /// Reads the words of a command.
 pub(super) fn parse(words: Vec<OsString>, around: &Surroundings<'_>) -> anyhow::Result<Command> {
     let mut settings = Settings::new(around);
@@ -139,13 +152,7 @@ pub(crate) fn divide(words: Vec<OsString>, known: &[&str]) -> (Vec<OsString>, Ve
 
 /// The job that some options make, for a command that has these of them and variables.
 pub(crate) fn some_options(words: Vec<OsString>, known: &'static [&'static str]) -> anyhow::Result<JobSpec> {
-    let around = Surroundings {
-        agent: env::current_exe().context("cannot find my own executable")?,
-        variable: &|name| env::var_os(name),
-        read: &|path| fs::read(path),
-        count_parts: &count_parts,
-        read_key: &JobKey::read_from,
-    };
+    let around = Surroundings::of_this_process()?;
     let mut settings = Settings::new(&around);
     settings.reading.known = Some(known);
     settings.take(words)?;

@@ -25,20 +25,17 @@ mod summary;
 mod upload;
 
 use std::{
-    env,
     ffi::OsString,
-    fs, io,
-    io::Write,
+    io::{self, Write},
     mem,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use ropewalk_fabric::JobKey;
 #[cfg(feature = "fuzzing")]
 use ropewalk_launch::BindingError;
-use ropewalk_launch::{JobEvent, JobOutcome, JobSpec, Launcher, Verdict, count_parts};
+use ropewalk_launch::{JobEvent, JobOutcome, JobSpec, Launcher, Verdict};
 use ropewalk_openfoam::{Case, Loading};
 
 use checkpoints::{Bookkeeper, CheckpointOptions, Checkpoints};
@@ -102,14 +99,7 @@ impl Arguments {
     }
 
     fn request(self) -> anyhow::Result<Command> {
-        let around = Surroundings {
-            agent: env::current_exe().context("cannot find my own executable")?,
-            variable: &|name| env::var_os(name),
-            read: &|path| fs::read(path),
-            count_parts: &count_parts,
-            read_key: &JobKey::read_from,
-        };
-        parse(self.words, &around)
+        parse(self.words, &Surroundings::of_this_process()?)
     }
 }
 
@@ -196,9 +186,12 @@ fn watch(request: Request) -> anyhow::Result<u8> {
     let observer = Observer::start(metrics, report, &spec)?;
     let supervisor = checkpoints.as_ref().map(Checkpoints::new).transpose()?;
     let bookkeeper = supervisor.as_ref().map(Checkpoints::bookkeeper);
-    let told = checkpoints.as_ref();
-    let mut saving = told.map(|told| SavingWatch::new(&told.directory, began));
-    let upload = told.and_then(|told| Some((told.upload.as_ref()?, &told.directory)));
+    let mut saving = checkpoints
+        .as_ref()
+        .map(|options| SavingWatch::new(&options.directory, began));
+    let upload = checkpoints
+        .as_ref()
+        .and_then(|options| Some((options.upload.as_ref()?, &options.directory)));
     let mut upload = upload
         .map(|(url, directory)| upload::start(url, directory))
         .transpose()?;
@@ -227,19 +220,55 @@ fn watch(request: Request) -> anyhow::Result<u8> {
             shown_ranks,
         ),
     };
-    let outcome = loop {
+    let outcome = follow(&mut launcher, &mut watchers, saving.as_mut())?;
+    let code = finish(watchers.console, &outcome);
+    if let Some(upload) = upload.take() {
+        upload.finish();
+    }
+    let section = match bookkeeper.zip(checkpoints.as_ref()) {
+        Some((bookkeeper, options)) => {
+            let summed = sum_up(
+                &bookkeeper,
+                options,
+                began.elapsed(),
+                &outcome.verdict,
+                watchers.log,
+            );
+            ok_or_say(summed).unwrap_or_default()
+        }
+        None => String::new(),
+    };
+    if let Some(case) = case {
+        leave_case(case, &outcome);
+    }
+    // The exit code tells of the job, and comes out all the same.
+    ok_or_say(watchers.observer.finish(&section));
+    if checkpoints.is_none() {
+        // Its thread has nothing left to do, and ends with this process: to wait for it would only take time.
+        mem::forget(launcher);
+    }
+    code
+}
+
+/// Shows what happens in the job until its end.
+fn follow(
+    launcher: &mut Launcher,
+    watchers: &mut Watchers,
+    mut saving: Option<&mut SavingWatch>,
+) -> anyhow::Result<JobOutcome> {
+    loop {
         let event = match launcher.next_event(Some(Duration::ZERO))? {
             Some(event) => Some(event),
             None => {
                 // Nothing more to be had for now: what was collected must not wait.
-                watchers.console.flush_for(&launcher)?;
+                watchers.console.flush_for(launcher)?;
                 if let Some(saving) = &mut saving
                     && let Some((now, changed)) = saving.look()
                 {
                     let turned = changed.then(|| saving.elapsed());
                     watchers.handle_saving(now, turned);
                 }
-                let looks = saving.as_ref().map(SavingWatch::patience);
+                let looks = saving.as_ref().map(|saving| saving.patience());
                 let patience = [watchers.progress.patience(), looks].into_iter().flatten().min();
                 match launcher.next_event(patience)? {
                     None if patience.is_some() => {
@@ -254,46 +283,11 @@ fn watch(request: Request) -> anyhow::Result<u8> {
         let Some(event) = event else {
             bail!("the launcher stopped without a verdict");
         };
-        watchers.handle(&event, &launcher)?;
+        watchers.handle(&event, launcher)?;
         if let JobEvent::Finished(outcome) = event {
-            break outcome;
-        }
-    };
-    let code = finish(watchers.console, &outcome);
-    if let Some(upload) = upload.take() {
-        upload.finish();
-    }
-    let mut section = String::new();
-    if let Some((bookkeeper, options)) = bookkeeper.zip(checkpoints.as_ref()) {
-        match sum_up(
-            &bookkeeper,
-            options,
-            began.elapsed(),
-            &outcome.verdict,
-            watchers.log,
-        ) {
-            Ok(drawn) => section = drawn,
-            Err(error) => say(&format!("{error:#}")),
+            return Ok(outcome);
         }
     }
-    if let Some(case) = case {
-        let purged = match outcome.exit_code() {
-            0 => case.purge().map(drop),
-            _ => Ok(()),
-        };
-        for error in [purged.err(), case.finish().err()].into_iter().flatten() {
-            say(&format!("{error}"));
-        }
-    }
-    // The exit code tells of the job, and comes out all the same.
-    if let Err(error) = watchers.observer.finish(&section) {
-        say(&format!("{error:#}"));
-    }
-    if checkpoints.is_none() {
-        // Its thread has nothing left to do, and ends with this process: to wait for it would only take time.
-        mem::forget(launcher);
-    }
-    code
 }
 
 /// All that follow the job.
@@ -349,6 +343,17 @@ fn start_supervised(
     Ok((Launcher::start_with(spec, keeper)?, Some(case)))
 }
 
+/// Tidies up after a job that ran a case of OpenFOAM.
+fn leave_case(case: Case, outcome: &JobOutcome) {
+    let purged = match outcome.exit_code() {
+        0 => case.purge().map(drop),
+        _ => Ok(()),
+    };
+    for error in [purged.err(), case.finish().err()].into_iter().flatten() {
+        say(&format!("{error}"));
+    }
+}
+
 /// Says what saving cost, and draws it for a page.
 fn sum_up(
     bookkeeper: &Bookkeeper,
@@ -385,6 +390,11 @@ fn finish(console: Console, outcome: &JobOutcome) -> anyhow::Result<u8> {
         say(&format!("the job was done in attempt {}", before.number + 1));
     }
     Ok(u8::try_from(outcome.exit_code()).unwrap_or(u8::MAX))
+}
+
+/// The value, if there is one; else the user is told why.
+fn ok_or_say<T>(result: anyhow::Result<T>) -> Option<T> {
+    result.map_err(|error| say(&format!("{error:#}"))).ok()
 }
 
 /// Tells the user, if that is possible: the exit code must come out even if standard error cannot be written.
