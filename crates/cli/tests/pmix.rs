@@ -129,7 +129,7 @@ fn logs_come_out_with_labels() {
 }
 
 /// Ranks of one or two hosts learn which process groups there are, how large theirs is, and which processes of it run
-/// on their host.
+/// on their host and on all.
 #[test]
 fn queries_are_answered() {
     let folder = TempDir::new().unwrap();
@@ -147,8 +147,22 @@ fn queries_are_answered() {
             let rows = format!("rows: {rows}");
             let known = ["groups: own", "size: 4", "row: right connected", rows.as_str()];
             assert_eq!(own[..4.min(own.len())], known, "{said}");
+            let processes = own.get(4..8).unwrap_or_default();
+            for (process, line) in processes.iter().enumerate() {
+                let host = match (hosts, process) {
+                    ("a,b", 1 | 3) => "b",
+                    _ => "",
+                };
+                let expected = [format!("process {process}: "), format!("{host} runs")];
+                assert!(
+                    line.starts_with(&expected[0]) && line.ends_with(&expected[1]),
+                    "{said}"
+                );
+            }
+            assert_eq!(processes.len(), 4, "{said}");
+            let unknown = own.get(8).unwrap_or(&"");
             assert!(
-                own[4].starts_with("unknown: ") && !own[4].contains("SUCCESS"),
+                unknown.starts_with("unknown: ") && !unknown.contains("SUCCESS"),
                 "{said}"
             );
         }

@@ -307,6 +307,11 @@ impl HostAgent {
         self.pmix.handle_modex_found(token, data);
     }
 
+    /// The processes of all hosts that run, for a question by PMIx.
+    pub fn handle_processes(&mut self, token: u64, running: &[(Rank, u32)]) {
+        self.pmix.handle_processes(token, running);
+    }
+
     /// Returns true if a rank has said anything by PMI or PMIx.
     pub fn has_spoken(&self, rank: Rank) -> bool {
         self.pmi.has_spoken(self.groups.process(rank))

@@ -118,6 +118,13 @@ pub enum Order {
     },
     /// From the launcher's PMI server, if agents have no other above them.
     Pmi(pmi::Down),
+    /// The answer to [`Report::ProcessesWanted`].
+    Processes {
+        /// The number of the request on its host.
+        token: u64,
+        /// The ranks of all hosts that run, with the numbers of their processes there.
+        running: Vec<(Rank, u32)>,
+    },
     /// No rank needs the memory any more that the agent serves for those that are gone.
     ReleaseMemory,
     /// Start another process of a rank that failed.
@@ -373,6 +380,11 @@ pub enum Report {
         rank: Rank,
         /// The notice.
         text: String,
+    },
+    /// A rank asks by PMIx which processes run on all hosts.
+    ProcessesWanted {
+        /// The number of the request on its host.
+        token: u64,
     },
     /// A rank could not be started; those after it were not tried.
     NotStarted {

@@ -269,9 +269,9 @@ impl Helper {
                 }
                 Ok(())
             }
-            ToHelper::Refreshed { token } => {
+            ToHelper::Refreshed { token, running } => {
                 if let Some(Waiting::Query { from, queries, reply }) = self.waiting.remove(&token) {
-                    let (status, found) = queries::answers(&self.groups, &from, &queries);
+                    let (status, found) = queries::answers((&self.groups, &running), &from, &queries);
                     let found = found.iter().map(|(key, item)| (key.as_str(), item.clone()));
                     reply.send(status, Infos::new(&found.collect::<Vec<_>>()));
                 }
@@ -401,8 +401,9 @@ impl Helper {
                 self.tell(&FromHelper::Modex { token, process })?;
             }
             Upcall::Query { from, queries, reply } => {
+                let all_hosts = queries::ask_all_hosts(&self.groups, &from, &queries);
                 let token = self.keep(Waiting::Query { from, queries, reply });
-                self.tell(&FromHelper::Refresh { token })?;
+                self.tell(&FromHelper::Refresh { token, all_hosts })?;
             }
             Upcall::Log {
                 from,

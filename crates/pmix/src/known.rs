@@ -49,32 +49,46 @@ impl Known {
             "pmix.num.nodes" => count(namespace.nodes.len()),
             "pmix.univ.size" => Some(Item::Uint32(namespace.universe_size)),
             "pmix.qry.lptable" => Some(Item::ProcessTable(self.table())),
-            // Only the own host's processes are known here.
-            "pmix.qry.ptable" if namespace.nodes.len() <= 1 => Some(Item::ProcessTable(self.table())),
             _ => None,
         }
     }
 
+    /// The processes of this host that run, and those that run elsewhere, with their numbers there.
+    pub(crate) fn table_of_all(&self, elsewhere: Option<&BTreeMap<u32, u32>>) -> Vec<ProcessRow> {
+        let local = self.namespace.local_ranks();
+        let mut rows = self.table();
+        for node in &self.namespace.nodes {
+            let others = node.ranks.iter().filter(|rank| !local.contains(rank));
+            let running = others.filter_map(|rank| Some((*rank, *elsewhere?.get(rank)?)));
+            rows.extend(running.map(|(rank, pid)| self.row(&node.name, rank, pid)));
+        }
+        rows.sort_by_key(|row| row.process.rank);
+        rows
+    }
+
     /// The processes of this host that run.
     fn table(&self) -> Vec<ProcessRow> {
-        let namespace = &self.namespace;
-        let host = namespace.own_node.map(|own| namespace.nodes[own].name.clone());
-        let host = host.unwrap_or_default();
-        let row = |(&rank, &pid): (&u32, &u32)| ProcessRow {
+        let nodes = &self.namespace.nodes;
+        let host = self.namespace.own_node.map_or("", |own| &nodes[own].name);
+        let running = self.running.iter();
+        running.map(|(&rank, &pid)| self.row(host, rank, pid)).collect()
+    }
+
+    fn row(&self, host: &str, rank: u32, pid: u32) -> ProcessRow {
+        let program = self.namespace.program_of(rank);
+        ProcessRow {
             process: Process {
-                namespace: namespace.name.clone(),
+                namespace: self.namespace.name.clone(),
                 rank: Some(rank),
             },
-            host: host.clone(),
-            program: namespace
-                .program_of(rank)
-                .map_or_else(String::new, |(_, program)| program.name.clone()),
+            host: host.to_owned(),
+            program: program.map_or_else(String::new, |(_, program)| program.name.clone()),
             pid,
+            // Servers of other hosts do not tell which of their processes have connected.
             state: match self.connected.contains(&rank) {
                 true => process_state::CONNECTED,
                 false => process_state::RUNNING,
             },
-        };
-        self.running.iter().map(row).collect()
+        }
     }
 }

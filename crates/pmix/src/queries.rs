@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ropewalk_launch_core::pmix::Process;
+use ropewalk_launch_core::pmix::{Process, RunningProcesses};
 
 use crate::{
     known::Known,
@@ -21,28 +21,30 @@ pub(crate) struct Query {
 
 /// `PMIX_QUERY_NAMESPACES`.
 const NAMESPACES: &str = "pmix.qry.ns";
+/// `PMIX_QUERY_PROC_TABLE`.
+const PROCESS_TABLE: &str = "pmix.qry.ptable";
 /// `PMIX_NSPACE`: the group that a question is about.
 const NAMESPACE: &str = "pmix.nspace";
 
-/// The values that there are, and the status: an error if there is none.
+/// Says if a question is about the processes of a group that runs on other hosts too.
+pub(crate) fn ask_all_hosts(groups: &BTreeMap<String, Known>, from: &Process, queries: &[Query]) -> bool {
+    queries.iter().any(|query| {
+        let is_wide = |group: &Known| group.namespace.nodes.len() > 1;
+        query.keys.iter().any(|key| key == PROCESS_TABLE) && query.group(groups, from).is_some_and(is_wide)
+    })
+}
+
+/// The values that there are, and the status: an error if there is none. Beside the groups stand the processes of other
+/// hosts, if they were asked for.
 pub(crate) fn answers(
-    groups: &BTreeMap<String, Known>,
+    (groups, running): (&BTreeMap<String, Known>, &RunningProcesses),
     from: &Process,
     queries: &[Query],
 ) -> (Status, Vec<(String, Item)>) {
     let mut found = Vec::new();
     let mut missing = None;
     for query in queries {
-        let qualifier = query.qualifiers.iter().find_map(|(key, item)| match item {
-            Some(Item::Text(name)) if key == NAMESPACE => Some(name),
-            _ => None,
-        });
-        // libpmix 4.2 names itself as the one that asks.
-        let only = || groups.values().next().filter(|_| groups.len() == 1);
-        let group = match qualifier {
-            Some(name) => groups.get(name),
-            None => groups.get(&from.namespace).or_else(only),
-        };
+        let group = query.group(groups, from);
         for key in &query.keys {
             let value = match (key.as_str(), group) {
                 (NAMESPACES, _) => {
@@ -50,6 +52,10 @@ pub(crate) fn answers(
                     Ok(Item::Text(names.join(",")))
                 }
                 (_, None) => Err(status::NOT_FOUND),
+                (PROCESS_TABLE, Some(group)) => {
+                    let elsewhere = running.get(&group.namespace.name);
+                    Ok(Item::ProcessTable(group.table_of_all(elsewhere)))
+                }
                 (key, Some(group)) => group.value(key).ok_or(status::NOT_SUPPORTED),
             };
             match value {
@@ -64,6 +70,22 @@ pub(crate) fn answers(
         (Some(_), false) => status::PARTIAL_SUCCESS,
     };
     (status, found)
+}
+
+impl Query {
+    /// The process group that it is about: the one that it names, or the asker's, or the only one.
+    fn group<'a>(&self, groups: &'a BTreeMap<String, Known>, from: &Process) -> Option<&'a Known> {
+        let qualifier = self.qualifiers.iter().find_map(|(key, item)| match item {
+            Some(Item::Text(name)) if key == NAMESPACE => Some(name),
+            _ => None,
+        });
+        // libpmix 4.2 names itself as the one that asks.
+        let only = || groups.values().next().filter(|_| groups.len() == 1);
+        match qualifier {
+            Some(name) => groups.get(name),
+            None => groups.get(&from.namespace).or_else(only),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +125,7 @@ mod tests {
                 keys: keys.iter().map(|&key| key.to_owned()).collect(),
                 qualifiers: named.into_iter().collect(),
             };
-            answers(groups, &from, &[query])
+            answers((groups, &RunningProcesses::new()), &from, &[query])
         };
         let size = |size| vec![("pmix.job.size".to_owned(), Item::Uint32(size))];
         let key = "pmix.job.size";

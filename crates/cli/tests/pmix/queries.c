@@ -1,5 +1,6 @@
-/* Ranks ask by PMIx for the process groups of the job, for sizes, and for the processes of their host. */
+/* Ranks ask by PMIx for the process groups of the job, for sizes, and for the processes of their host and of all. */
 #include <pmix.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ int main(void) {
     size_t count;
     if (PMIx_Init(&me, NULL, 0) != PMIX_SUCCESS)
         return 3;
+    PMIx_Fence(NULL, 0, NULL, 0); /* All run. */
     if (ask(PMIX_QUERY_NAMESPACES, false, &found, &count) == PMIX_SUCCESS && count == 1)
         printf("groups: %s\n", strcmp(found->value.data.string, me.nspace) == 0 ? "own" : "others");
     if (ask(PMIX_JOB_SIZE, false, &found, &count) == PMIX_SUCCESS && count == 1)
@@ -37,6 +39,13 @@ int main(void) {
                 printf("row: %s %s\n", rows[index].pid == getpid() ? "right" : "wrong",
                        rows[index].state == PMIX_PROC_STATE_CONNECTED ? "connected" : "silent");
         printf("rows: %zu\n", table->size);
+    }
+    if (ask(PMIX_QUERY_PROC_TABLE, true, &found, &count) == PMIX_SUCCESS && count == 1) {
+        pmix_data_array_t *table = found->value.data.darray;
+        pmix_proc_info_t *rows = table->array;
+        for (size_t index = 0; index < table->size; index++)
+            printf("process %u: %s %s\n", rows[index].proc.rank, rows[index].hostname,
+                   kill(rows[index].pid, 0) == 0 ? "runs" : "is gone");
     }
     printf("unknown: %s\n", PMIx_Error_string(ask(PMIX_QUERY_QUEUE_LIST, true, &found, &count)));
     PMIx_Fence(NULL, 0, NULL, 0);

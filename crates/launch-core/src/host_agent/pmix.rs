@@ -9,7 +9,9 @@ use ropewalk_names::Rank;
 use ropewalk_pmi as pmi;
 
 use crate::{
-    pmix::{FenceEnd, FromHelper, ModexAsker, Namespace, PARENT_KEY, Process, ToHelper, Wish},
+    pmix::{
+        FenceEnd, FromHelper, ModexAsker, Namespace, PARENT_KEY, Process, RunningProcesses, ToHelper, Wish,
+    },
     protocol::Report,
 };
 use contexts::Contexts;
@@ -139,7 +141,14 @@ impl Pmix {
                     self.tell(ToHelper::Answered { token, answer });
                 }
             },
-            FromHelper::Refresh { token } => self.tell(ToHelper::Refreshed { token }),
+            FromHelper::Refresh {
+                token,
+                all_hosts: true,
+            } => return Some(Report::ProcessesWanted { token }),
+            FromHelper::Refresh { token, .. } => {
+                let running = RunningProcesses::new();
+                self.tell(ToHelper::Refreshed { token, running });
+            }
             FromHelper::Log {
                 token,
                 from,
@@ -188,6 +197,20 @@ impl Pmix {
     /// The data of a rank of another host has come.
     pub(super) fn handle_modex_found(&mut self, token: u64, data: Option<Vec<u8>>) {
         self.tell(ToHelper::ModexAnswered { token, data });
+    }
+
+    /// The processes of all hosts that run have come.
+    pub(super) fn handle_processes(&mut self, token: u64, running: &[(Rank, u32)]) {
+        let mut groups = RunningProcesses::new();
+        for (name, known) in &self.namespaces {
+            let of_group = running.iter().filter_map(|(rank, pid)| {
+                let rank = rank.0.checked_sub(known.first.0)?;
+                (rank < known.size).then_some((rank, *pid))
+            });
+            groups.insert(name.clone(), of_group.collect());
+        }
+        let running = groups;
+        self.tell(ToHelper::Refreshed { token, running });
     }
 
     /// Nothing is left of a process group anywhere.
@@ -361,6 +384,24 @@ mod tests {
         assert_eq!(pmix.poll(), Some(ToHelper::Logged { token: 7 }));
         pmix.release_logs();
         assert_eq!(pmix.poll(), None, "once");
+    }
+
+    /// A question about the processes of all hosts goes up, and its answer has them by group; others are answered here.
+    #[test]
+    fn processes_of_all_hosts_are_asked_for() {
+        let (mut pmix, mut pmi) = (serving(), pmi::Server::root());
+        let mut refresh = |all_hosts| pmix.handle(FromHelper::Refresh { token: 7, all_hosts }, &mut pmi);
+        assert!(refresh(false).is_none());
+        assert!(matches!(
+            refresh(true),
+            Some(Report::ProcessesWanted { token: 7 })
+        ));
+        pmix.handle_processes(7, &[(Rank(1), 11), (Rank(2), 12), (Rank(9), 19)]);
+        let answered = |running| Some(ToHelper::Refreshed { token: 7, running });
+        assert_eq!(pmix.poll(), answered(RunningProcesses::new()));
+        let groups = [("a", 1, 11), ("b", 0, 12)];
+        let running = groups.map(|(name, rank, pid)| (name.to_owned(), BTreeMap::from([(rank, pid)])));
+        assert_eq!(pmix.poll(), answered(RunningProcesses::from(running)));
     }
 
     /// The launcher hears once that somebody here wants to hear of losses, and a lost rank of any host is told.

@@ -4,6 +4,8 @@
 
 mod namespace;
 
+use std::collections::BTreeMap;
+
 use ropewalk_names::HostId;
 use ropewalk_pmi as pmi;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -78,6 +80,8 @@ pub enum ToHelper {
     Refreshed {
         /// The number of the request.
         token: u64,
+        /// The processes of all hosts that run, if they are wanted.
+        running: RunningProcesses,
     },
     /// A process of this host runs, or has ended.
     Lives {
@@ -91,6 +95,9 @@ pub enum ToHelper {
     /// No process of this host is left: remove what they had registered for that, and end.
     End,
 }
+
+/// Processes that run: the number of each on its host, by its process group and its rank there.
+pub type RunningProcesses = BTreeMap<String, BTreeMap<u32, u32>>;
 
 /// How a fence ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,6 +178,8 @@ pub enum FromHelper {
     Refresh {
         /// To be repeated in the answer.
         token: u64,
+        /// The processes of other hosts are wanted too.
+        all_hosts: bool,
     },
     /// A process wants a text to come out as if it had written it.
     Log {

@@ -154,6 +154,13 @@ impl Ground {
         self.send(Down::Order(Order::Signal { rank: None, signal }));
     }
 
+    /// Tells the agent of a host which processes run on all hosts.
+    pub(super) fn tell_processes(&mut self, host: HostId, token: u64) {
+        let running = self.running.iter();
+        let running = running.map(|(rank, running)| (*rank, running.pid)).collect();
+        self.order(host, Order::Processes { token, running });
+    }
+
     /// The agent of a host is ready, and says what the system there calls the host.
     pub(super) fn handle_ready(&mut self, host: HostId, host_name: String) {
         // What users wrote is what they know; only for the own host they write nothing.

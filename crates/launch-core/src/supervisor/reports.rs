@@ -136,6 +136,7 @@ impl Supervisor {
                 star::handle_up(ground, host, up);
                 self.forward_pmi(now);
             }
+            Report::ProcessesWanted { token } => ground.tell_processes(host, token),
             Report::Ready { host_name } => ground.handle_ready(host, host_name),
             Report::Spawn { id, from, spawn } => {
                 self.groups

@@ -92,6 +92,7 @@ impl Agent {
         match order {
             Order::Announce { link, end } => self.advisors.announce(link, end),
             Order::Pmi(down) => self.mind.handle_pmi_down(down),
+            Order::Processes { token, running } => self.mind.handle_processes(token, &running),
             Order::ReleaseMemory => self.mind.handle_released(),
             Order::Respawn { rank, incarnation } => self.mind.handle_respawn(rank, incarnation),
             Order::Forward { signal } => self.mind.handle_forward(signal),
