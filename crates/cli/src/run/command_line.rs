@@ -14,6 +14,7 @@ mod hosts;
 mod launchers;
 mod network;
 mod options;
+mod other_launchers;
 mod programs;
 mod resources;
 mod settings;

@@ -15,6 +15,7 @@ pub(super) struct BindTo {
     mapping: Option<Mapped>,
     is_mapping_variable: bool,
     numbering: Option<Numbering>,
+    cores_per_rank: Option<NonZeroU32>,
 }
 
 /// How the ranks of a host get its parts.
@@ -34,8 +35,11 @@ enum Numbering {
 }
 
 impl BindTo {
-    /// The value of `-bind-to`.
+    /// The value of `-bind-to`. That ranks may share parts, as Open MPI's word behind it says, holds anyway.
     pub(super) fn bind_to(&mut self, given: &mut Given<'_>) -> anyhow::Result<()> {
+        let text = given.text()?;
+        let parts = text.strip_suffix(":overload-allowed").unwrap_or(&text);
+        given.words.push_front(parts.into());
         self.binding = Some(given.parsed("none, rr, user:LIST or PART[:N], as in core:2")?);
         Ok(())
     }
@@ -53,6 +57,11 @@ impl BindTo {
             }
         }
         given.next().map(drop)
+    }
+
+    /// Each rank is bound to so many cores side by side, unless `-bind-to` says other parts or none.
+    pub(super) fn cores_per_rank(&mut self, cores: NonZeroU32) {
+        self.cores_per_rank = Some(cores);
     }
 
     /// So many ranks run on each part of this kind.
@@ -93,7 +102,21 @@ impl BindTo {
             Some(Mapped::Filling(_, part)) => Some(Binding::to_parts(part)),
             _ => None,
         };
-        placement.binding = self.binding.or(filled).unwrap_or_default();
+        let widened = match (self.cores_per_rank, self.binding) {
+            (Some(count), None) => {
+                let part = Part::Core;
+                Some(Binding::to_parts(Parts { part, count }))
+            }
+            (Some(count), Some(Binding::Parts { parts, .. })) if is_processor(parts) => {
+                let part = parts.part;
+                Some(Binding::to_parts(Parts { part, count }))
+            }
+            (Some(_), Some(binding)) if binding != Binding::Nowhere => {
+                bail!("PE=N in option -map-by goes with -bind-to core, hwthread and none only")
+            }
+            (_, binding) => binding,
+        };
+        placement.binding = widened.or(filled).unwrap_or_default();
         if let Binding::Parts { mapping, .. } = &mut placement.binding {
             match self.mapping {
                 Some(Mapped::Filling(ranks, part)) => {
@@ -131,6 +154,31 @@ impl BindTo {
         }
         Ok(())
     }
+}
+
+/// Says if these are a single core or hardware thread.
+fn is_processor(parts: Parts) -> bool {
+    matches!(parts.part, Part::Core | Part::HardwareThread) && parts.count == NonZeroU32::MIN
+}
+
+/// The value of `-map-by` without Open MPI's modifiers, and these: they follow a colon, and each other a colon or comma.
+pub(super) fn divide_modifiers(text: &str) -> (&str, impl Iterator<Item = &str>) {
+    let is_order = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let mut end = text.find(':').unwrap_or(text.len());
+    if text.starts_with("ppr:") {
+        let mut colons = text.match_indices(':').map(|(at, _)| at);
+        end = colons.nth(2).unwrap_or(text.len());
+    }
+    // The number of parts belongs to the order: socket:2.
+    if let Some(number) = text.get(end + 1..) {
+        let number = number.split(':').next().unwrap_or_default();
+        if is_order(number) {
+            end += 1 + number.len();
+        }
+    }
+    let (order, modifiers) = text.split_at(end);
+    let words = modifiers.split([':', ',']).filter(|word| !word.is_empty());
+    (order, words)
 }
 
 /// Numbers the ranks of a host by its parts in turn.

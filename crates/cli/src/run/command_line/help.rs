@@ -1,8 +1,8 @@
-//! The table of options for readers: help, manual page, completions, and suggestions.
+//! The table of options for readers: help, manual page and completions.
 
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-use super::options::{GROUPS, Row, find, rows};
+use super::options::{GROUPS, Row, rows};
 
 /// The text for `--help`.
 pub(in super::super) fn help() -> String {
@@ -58,33 +58,6 @@ pub(crate) fn reader_variables(
 pub(crate) fn documented_some(command: Command, known: &[&str]) -> Command {
     let rows = rows().filter(|row| row.is_option() && row.is_one_of(known));
     command.args(rows.map(|row| row.argument().help_heading("As for `ropewalk run`")))
-}
-
-/// The option that `name` may stand for, with its dashes: one of another launcher, or one that is written wrongly in at
-/// most two letters, and in less than half of them.
-pub(super) fn nearest(name: &str) -> Option<&'static str> {
-    let known = OF_OTHERS.iter().find(|(other, _)| *other == name);
-    if let Some((_, ours)) = known {
-        return Some(find(ours)?.1);
-    }
-    let names = rows().filter(|row| row.is_option()).flat_map(Row::names);
-    let distances = names.map(|known| (distance(known.trim_start_matches('-'), name), known));
-    let (distance, known) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= 2 && 2 * distance < name.chars().count()).then_some(known)
-}
-
-/// How many letters are to be put in, left out or changed to make one word of the other (Levenshtein 1966).
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
-    for (index, letter) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
-        for (column, against) in (1..).zip(other.chars()) {
-            let changed = diagonal + usize::from(letter != against);
-            diagonal = row[column];
-            row[column] = changed.min(row[column] + 1).min(row[column - 1] + 1);
-        }
-    }
-    row[row.len() - 1]
 }
 
 fn variables() -> impl Iterator<Item = &'static Row> {
@@ -172,14 +145,6 @@ fn wrapped(text: &str, indent: usize) -> String {
     lines.push('\n');
     lines
 }
-
-/// Options of srun and torchrun, and ours that mean the same.
-const OF_OTHERS: [(&str, &str); 4] = [
-    ("nproc-per-node", "ppn"),
-    ("nproc_per_node", "ppn"),
-    ("ntasks", "n"),
-    ("ntasks-per-node", "ppn"),
-];
 
 const HELP_COLUMN: usize = 26;
 const EXAMPLE_COLUMN: usize = 46;

@@ -140,7 +140,8 @@ groups! { |to, given|
         Job "-rankmap MAP" => to.spec.placement.rank_map = Some(given.parsed("each rank's host, as in 0,0,1,2")?);
         /// Fill hosts one by one (slot), or deal ranks to them in turn (node). The others count with -bind-to: deal
         /// ranks to such parts of a host in turn, or to N side by side (core:N); ppr:N:node runs N ranks on each host,
-        /// ppr:N:socket on each socket [default: slot, and the parts of -bind-to]
+        /// ppr:N:socket on each socket; :PE=C behind it binds each rank to C cores [default: slot, and the parts of
+        /// -bind-to]
         Job "-map-by slot|node|hwthread|core|l1cache|l2cache|l3cache|numa|socket|machine" =>
             to.map_by(given)?;
         /// As -map-by
@@ -323,7 +324,7 @@ groups! { |to, given|
         /// Set a variable, or pass it on as it is here
         Job "-x NAME[=VALUE]" => to.pass_on(&given.text()?);
         /// Tune Open MPI: set OMPI_MCA_NAME
-        Job "--mca NAME VALUE" => {
+        Job "--mca, --gmca NAME VALUE" => {
             let name = format!("OMPI_MCA_{}", given.text()?);
             to.spec.environment.variables.push((name.into(), given.next()?));
         };
@@ -331,6 +332,8 @@ groups! { |to, given|
         Job "--oversubscribe, --allow-run-as-root, --use-hwthread-cpus, -q, --quiet" => {};
         /// Nothing to do: ranks find Open MPI as this command would
         Job "--prefix DIR" => drop(given.path()?);
+        /// One rank on each host, as -ppn 1
+        Job "--pernode" => to.per_host(1);
         /// Number the ranks of one host after those of another (slot), one of each host in turn (node), or those of a
         /// host by its parts in turn, which are those of -map-by [default: as they are dealt]
         Job "--rank-by slot|node|core|numa|socket" => to.binding.rank_by(given)?;

@@ -15,15 +15,15 @@ use ropewalk_launch::{
 
 use super::{
     Command, Output, OutputFolder, Request, Surroundings,
-    binding::BindTo,
+    binding::{self, BindTo},
     checkpoints::Checkpointing,
     failures::Failures,
     given::Given,
-    help::nearest,
     hosts::Hosts,
     launchers::Launching,
     network::{NameServer, Network},
     options::{Apply, find, rows},
+    other_launchers::advice,
     programs::Programs,
 };
 
@@ -92,7 +92,7 @@ impl<'a> Settings<'a> {
             if word == ":" {
                 self.programs.end()?;
                 ended = Some(self.programs.ended.len());
-            } else if let Some(option) = word.to_str().and_then(option_name) {
+            } else if let Some(option) = word.to_str().filter(|word| option_name(word).is_some()) {
                 begun = ended;
                 self.take_option(option, &mut words)?;
                 if self.reading.question.is_some() {
@@ -122,16 +122,17 @@ impl<'a> Settings<'a> {
 
     /// Looks an option up in the table and applies it. Its value is behind a `=`, or else in the next words.
     fn take_option(&mut self, option: &str, words: &mut VecDeque<OsString>) -> anyhow::Result<()> {
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
+        let (typed, value) = match option.split_once('=') {
+            Some((typed, value)) => (typed, Some(value)),
             None => (option, None),
         };
-        let Some((row, name)) = find(name) else {
-            let meant = nearest(name).map(|known| format!("did you mean {known}? "));
-            bail!(
-                "there is no option -{name}; {}`ropewalk run --help` lists those that there are",
-                meant.unwrap_or_default()
-            );
+        let bare = option_name(typed).unwrap_or_default();
+        let Some((row, name)) = find(bare) else {
+            let mut advice = advice(bare, value).unwrap_or_default();
+            if !advice.is_empty() {
+                advice += if advice.ends_with('?') { " " } else { "; " };
+            }
+            bail!("there is no option {typed}; {advice}`ropewalk run --help` lists those that there are");
         };
         match value {
             // Behind it this would be taken for the program.
@@ -193,16 +194,23 @@ impl<'a> Settings<'a> {
         Ok(())
     }
 
-    /// The value of `-map-by`, with Open MPI's words: `ppr:N:PART` means N ranks on each host or part of it, and that
-    /// ranks may be more than slots holds anyway.
+    /// The value of `-map-by`, with Open MPI's words: `ppr:N:PART` means N ranks on each host or part of it, `PE=N`
+    /// behind that N cores for each rank, and that ranks may be more than slots holds anyway.
     pub(super) fn map_by(&mut self, given: &mut Given<'_>) -> anyhow::Result<()> {
         let text = given.text()?;
-        let order = ["", ":OVERSUBSCRIBE", ":oversubscribe"]
-            .iter()
-            .rev()
-            .find_map(|suffix| text.strip_suffix(suffix))
-            .unwrap_or(&text);
+        let (order, modifiers) = binding::divide_modifiers(&text);
+        for modifier in modifiers {
+            let modifier = modifier.to_ascii_lowercase();
+            match modifier.strip_prefix("pe=").map(str::parse) {
+                Some(Ok(cores)) => self.binding.cores_per_rank(cores),
+                None if modifier == "oversubscribe" => {}
+                _ => return Err(given.wants("OVERSUBSCRIBE or PE=CORES behind the order", &text)),
+            }
+        }
         let Some(per_resource) = order.strip_prefix("ppr:") else {
+            if order.is_empty() {
+                return Ok(());
+            }
             given.words.push_front(order.into());
             return self.binding.map_by(given);
         };

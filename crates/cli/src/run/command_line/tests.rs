@@ -194,6 +194,55 @@ fn words_of_mpirun_are_taken() {
     assert!(parsed("--output-filename :nocopy prog", &[], "").is_err());
 }
 
+/// Open MPI's modifiers behind an order and a binding: ranks may be more than slots and share cores anyway, and `PE=N`
+/// binds each rank to N cores, or hardware threads if `-bind-to` says so.
+#[test]
+fn modifiers_of_mpirun_are_taken() {
+    let placement = |words: &str| {
+        let request = parsed(&format!("{words} prog"), &[], "");
+        request
+            .unwrap_or_else(|error| panic!("{words}: {error:#}"))
+            .spec
+            .placement
+    };
+    let bound = |text: &str| text.parse::<Binding>().unwrap();
+    for (words, binding) in [
+        ("--map-by :OVERSUBSCRIBE", "none"),
+        ("--map-by ppr:2:node:PE=3", "core:3"),
+        ("--map-by ppr:2:node:pe=3:OVERSUBSCRIBE", "core:3"),
+        ("--map-by node:OVERSUBSCRIBE,PE=3", "core:3"),
+        ("--map-by slot:PE=2 --bind-to hwthread", "hwthread:2"),
+        ("--bind-to core --map-by slot:PE=2", "core:2"),
+        ("--map-by slot:PE=2 --bind-to none", "none"),
+        ("--bind-to core:overload-allowed", "core"),
+        ("--bind-to core:2", "core:2"),
+    ] {
+        assert_eq!(placement(words).binding, bound(binding), "{words}");
+    }
+    assert_eq!(placement("--map-by node:PE=2").order, DealOrder::ByNode);
+    assert_eq!(placement("--map-by ppr:2:node:PE=2").ranks_per_host, Some(2));
+    assert_eq!(placement("--pernode").ranks_per_host, Some(1));
+    let in_socket = Binding::Parts {
+        parts: "core:2".parse().unwrap(),
+        mapping: Mapping {
+            domain: Part::Socket.into(),
+            ranks: NonZeroU32::new(3).unwrap(),
+        },
+    };
+    assert_eq!(placement("--map-by ppr:3:socket:PE=2").binding, in_socket);
+    for (words, why) in [
+        ("--map-by slot:PE=0", "PE=CORES"),
+        ("--map-by slot:SPAN", "PE=CORES"),
+        (
+            "--map-by slot:PE=2 --bind-to socket",
+            "core, hwthread and none only",
+        ),
+    ] {
+        let error = parsed(&format!("{words} prog"), &[], "").unwrap_err();
+        assert!(error.to_string().contains(why), "{words}: {error}");
+    }
+}
+
 /// Ranks that are counted by parts of a host are bound to them unless something else is said, and a later number for
 /// each host counts alone.
 #[test]
