@@ -141,6 +141,32 @@ fn a_missing_program_is_named_at_once() {
     });
 }
 
+/// A script that is there and was not found, or is not executable, is told how to be started.
+#[test]
+fn a_script_is_told_how_it_starts() {
+    let folder = tempfile::TempDir::new().unwrap();
+    fs::write(folder.path().join("train.py"), "print(1)\n").unwrap();
+    for (program, code, advice) in [
+        (
+            "train.py",
+            127,
+            "; programs are looked for in PATH: `python train.py` starts",
+        ),
+        (
+            "./train.py",
+            126,
+            "; the file is not executable: `python ./train.py` starts",
+        ),
+    ] {
+        let mut job = run(&["-n", "2", program]);
+        job.current_dir(folder.path());
+        let job = output(job);
+        assert_eq!(job.status.code(), Some(code), "{job:?}");
+        let verdict = text(&job.stderr);
+        assert!(verdict.contains(advice), "{verdict}");
+    }
+}
+
 /// An interrupt ends ranks that listen at once, others within two seconds, and a second one ends those at once too.
 #[test]
 fn interrupts_end_the_job_in_time() {

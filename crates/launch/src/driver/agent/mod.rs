@@ -21,6 +21,7 @@ mod rank_link;
 mod rank_table;
 mod silence;
 mod singleton;
+mod start_advice;
 mod starting;
 mod sweep;
 mod topology;

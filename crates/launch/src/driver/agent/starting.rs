@@ -28,6 +28,7 @@ use super::{
     programs::{start_error, variable},
     rank_io::{Output, RankIo, Sockets, pipe_for_reading, pipe_for_writing, terminal_for_reading},
     rank_table::RankTable,
+    start_advice::advise,
     topology,
 };
 use crate::driver::{
@@ -178,7 +179,7 @@ impl StartKit {
                     segment.working_directory.clone().unwrap_or_default()
                 ),
             },
-            ProcessError::Execute(error) => start_error(&error),
+            ProcessError::Execute(error) => advise(start_error(&error), segment),
             ProcessError::System(error) => system_error("cannot make its process", &error),
         })?;
         let output = |pipe| {
