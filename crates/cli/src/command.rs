@@ -1,8 +1,16 @@
 //! The words behind `ropewalk`: finds the command that they name, and runs it.
 
-use std::{env, ffi::OsString, path::Path, process::ExitCode};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::Path,
+    process::ExitCode,
+};
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{
+    CommandFactory, FromArgMatches, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use crate::{
     agent, bench, checkpoints, completions, demo, info, man, nameserver, openfoam, partner, plan, reduce,
@@ -46,7 +54,7 @@ enum Command {
     #[command(hide = true)]
     ReduceWorker,
     Rehearse(rehearse::Arguments),
-    /// Run N processes of a program: MPI programs (MPICH), and any other.
+    /// Run N processes of a program: MPI programs (MPICH, Open MPI), and any other.
     Run(run::Arguments),
     Sim(sim::Arguments),
 }
@@ -63,13 +71,37 @@ pub fn main() -> ExitCode {
                 true => run::divide(words, reduce::RUN_OPTIONS),
                 false => (words, Vec::new()),
             };
-            let found = documented_options(Arguments::command()).get_matches_from(words);
-            match Arguments::from_arg_matches(&found) {
+            let first = words.get(1).cloned().unwrap_or_default();
+            let command = documented_options(Arguments::command());
+            let found = command.try_get_matches_from(words);
+            match found.and_then(|found| Arguments::from_arg_matches(&found)) {
                 Ok(arguments) => perform(arguments.command, run_words),
-                Err(error) => error.exit(),
+                Err(error) => advised(error, &first).exit(),
             }
         }
     }
+}
+
+/// Tells somebody who begins with a program or an option of `run` about `run`, unless the word is nearly a command.
+fn advised(mut error: clap::Error, first: &OsStr) -> clap::Error {
+    let is_unknown = matches!(
+        error.kind(),
+        ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument
+    );
+    let has_advice = error.get(ContextKind::SuggestedSubcommand).is_some();
+    let invalid = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
+    let is_first = invalid.into_iter().any(|kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => first.to_str().is_some_and(|first| first.starts_with(word)),
+        _ => false,
+    });
+    if is_unknown && is_first && !has_advice {
+        let advice = format!("`ropewalk run {} ..` starts a program", first.display());
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![advice.into()]),
+        );
+    }
+    error
 }
 
 /// `reduce` and `bench reduce` start ranks by options of `run`.
@@ -113,6 +145,9 @@ fn command(mut words: Vec<OsString>) -> Result<Command, Vec<OsString>> {
         Some("agent") if words.len() == 2 => Ok(Command::Agent),
         Some("run") if words.get(2).is_none_or(is_plain) => {
             Ok(Command::Run(run::Arguments::new(words.split_off(2))))
+        }
+        Some("help") if words.len() == 3 && words[2] == "run" => {
+            Ok(Command::Run(run::Arguments::new(vec!["--help".into()])))
         }
         _ => Err(words),
     }
@@ -179,10 +214,35 @@ mod tests {
         }
     }
 
+    /// Who forgets `run` is told of it; who misspells a command, or an option of one, is not.
+    #[test]
+    fn programs_need_run() {
+        let said = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            let first = words[1].clone();
+            let error = Arguments::try_parse_from(words).unwrap_err();
+            advised(error, &first).to_string()
+        };
+        for (line, advice) in [
+            ("ropewalk ./ring", "`ropewalk run ./ring ..` starts a program"),
+            (
+                "ropewalk hostname -f",
+                "`ropewalk run hostname ..` starts a program",
+            ),
+            ("ropewalk -n 4 ./ring", "`ropewalk run -n ..` starts a program"),
+            ("ropewalk -np 4 ./ring", "`ropewalk run -np ..` starts a program"),
+        ] {
+            assert!(said(line).contains(advice), "{line}: {}", said(line));
+        }
+        for line in ["ropewalk plam", "ropewalk info --no-such", "ropewalk --version"] {
+            assert!(!said(line).contains("ropewalk run"), "{line}: {}", said(line));
+        }
+    }
+
     /// A link called mpiexec takes mpiexec's words, and is an agent when it is started as one.
     #[test]
     fn mpiexec_is_run() {
-        let of = |line: &str| words(line.split(' ').map(OsString::from)).join(std::ffi::OsStr::new(" "));
+        let of = |line: &str| words(line.split(' ').map(OsString::from)).join(OsStr::new(" "));
         assert_eq!(of("/bin/mpiexec -n 2 a"), "/bin/mpiexec run -n 2 a");
         assert_eq!(of("mpirun info"), "mpirun run info");
         assert_eq!(of("/bin/mpiexec agent"), "/bin/mpiexec agent");

@@ -12,19 +12,24 @@ use std::{
 use anyhow::Context;
 use clap_mangen::Man;
 
-/// Print the manual page of this command, or write a page for each of its commands.
+/// Print the manual page of this command or of one of its commands, or write a page for each of these.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The folder for the pages, ~/.local/share/man/man1 for example
-    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    folder: Option<PathBuf>,
+    /// The folder for the pages, ~/.local/share/man/man1 for example; or a command, as in `ropewalk man run`
+    #[arg(value_name = "DIR|COMMAND", value_hint = clap::ValueHint::DirPath)]
+    place: Option<PathBuf>,
 }
 
 /// Does it.
-pub(crate) fn run(arguments: &Arguments, command: clap::Command) -> ExitCode {
-    let result = match &arguments.folder {
+pub(crate) fn run(arguments: &Arguments, mut command: clap::Command) -> ExitCode {
+    command = command.disable_help_subcommand(true);
+    command.build();
+    let result = match &arguments.place {
         None => print(command),
-        Some(folder) => write_all(command, folder),
+        Some(place) => match named(&command, place).cloned() {
+            Some(named) => print(named),
+            None => write_all(command, place),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -35,8 +40,19 @@ pub(crate) fn run(arguments: &Arguments, command: clap::Command) -> ExitCode {
     }
 }
 
-fn print(mut command: clap::Command) -> anyhow::Result<()> {
-    command.build();
+/// The command that is called so, or whose page is: `bench-reduce`, `ropewalk-bench-reduce`.
+fn named<'a>(command: &'a clap::Command, name: &Path) -> Option<&'a clap::Command> {
+    let page = command.get_display_name().unwrap_or(command.get_name());
+    let (name, short) = (name.to_str()?, page.strip_prefix("ropewalk-").unwrap_or(page));
+    if name == page || name == short {
+        return Some(command);
+    }
+    command
+        .get_subcommands()
+        .find_map(|below| named(below, Path::new(name)))
+}
+
+fn print(command: clap::Command) -> anyhow::Result<()> {
     io::stdout()
         .write_all(&page(command)?)
         .context("cannot print the page")
@@ -45,8 +61,6 @@ fn print(mut command: clap::Command) -> anyhow::Result<()> {
 fn write_all(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
     let failed = || format!("cannot write manual pages to {}", folder.display());
     fs::create_dir_all(folder).with_context(failed)?;
-    let mut command = command.disable_help_subcommand(true);
-    command.build();
     write_page(command, folder).with_context(failed)
 }
 

@@ -56,6 +56,17 @@ fn help_fits_the_terminal() {
     assert!(help.contains("Examples:\n  ropewalk run -n 4 "), "{help}");
 }
 
+/// `help run` is the help of `run`, and `man run` its manual page.
+#[test]
+fn help_and_man_know_commands() {
+    assert_eq!(ropewalk(&["help", "run"]), ropewalk(&["run", "--help"]));
+    for (name, page) in [("run", "ropewalk-run"), ("bench-reduce", "ropewalk-bench-reduce")] {
+        let printed = ropewalk(&["man", name]);
+        assert!(printed.contains(&format!(".TH {page} ")), "{printed}");
+        assert_eq!(printed, ropewalk(&["man", page]));
+    }
+}
+
 /// There is a script for each shell that is named.
 #[test]
 fn every_shell_has_a_script() {

@@ -267,11 +267,18 @@ enum Problem {
     NoReader(Duration),
     #[error("more than {} symbolic links lead to it", place::LINKS_MAX)]
     Links,
-    // The temporary file's own name means nothing to the user.
-    #[error("cannot write to its folder: {}", io::Error::from(.0.kind()))]
+    #[error("cannot write to its folder: {}", of_folder(.0))]
     InFolder(io::Error),
     #[error("cannot write to it: {0}")]
     Io(#[from] io::Error),
+}
+
+/// The reason without the temporary file's own name, which means nothing to the user.
+fn of_folder(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "it does not exist".to_owned(),
+        kind => io::Error::from(kind).to_string(),
+    }
 }
 
 /// The mode of new files, before the umask.

@@ -239,7 +239,10 @@ const PAGES: &[Sections] = &[
         ],
         exit_status: OTHERS_EXIT_STATUS,
         environment: &[TRANSPORTS],
-        files: &[],
+        files: &[(
+            "*.npy",
+            "Arrays in the format of NumPy. The file of the result appears whole, in the place of an older one.",
+        )],
         see_also: &["ropewalk", RUN],
     },
     Sections {
@@ -276,7 +279,16 @@ const PAGES: &[Sections] = &[
         examples: &[("The saves of a job, each hashed:", "ropewalk checkpoints saves")],
         exit_status: OTHERS_EXIT_STATUS,
         environment: &[],
-        files: &[],
+        files: &[
+            (
+                "generation-N/",
+                "The save N: a folder for each rank, and a manifest for each once its files are whole.",
+            ),
+            (
+                "journal",
+                "The costs and failures by which the advisor decides when to save.",
+            ),
+        ],
         see_also: &["ropewalk-plan", RUN],
     },
     Sections {

@@ -165,7 +165,10 @@ fn other_places_are_refused() {
         (folder.path().to_owned(), "it is a folder"),
         (at("new/"), "it is a folder"),
         (at("socket"), "it is a socket"),
-        (at("missing/file"), "cannot write to its folder: "),
+        (
+            at("missing/file"),
+            "cannot write to its folder: it does not exist",
+        ),
         (at("file/file"), "cannot write to it: "),
     ] {
         let error = OutputFile::prepare(&path).unwrap_err().to_string();
