@@ -20,6 +20,20 @@ fn a_sum_survives_a_crash() {
     assert_eq!(text(&found.stdout), "sum 10 of 4 ranks\n");
 }
 
+/// Ranks that Open MPI's launcher has started without PMI do not each take themselves for the only one.
+#[test]
+fn a_launcher_without_pmi_is_named() {
+    let mut command = Command::new("mpirun.openmpi");
+    command.args(["--allow-run-as-root", "--oversubscribe", "-n", "2"]);
+    command.arg(example("hello_reduce"));
+    let found = output(command);
+    assert!(!found.status.success(), "{found:?}");
+    assert_eq!(text(&found.stdout), "", "{found:?}");
+    // The launcher may end the other rank before it says so too.
+    let named = "NoPmi { launcher: \"mpirun of Open MPI\", rank: Rank(";
+    assert!(text(&found.stderr).contains(named), "{found:?}");
+}
+
 /// A procedure is called.
 #[test]
 fn a_procedure_answers() {

@@ -20,6 +20,7 @@ use thiserror::Error;
 use super::{
     admission::{come_back, leave_late},
     arrivals::Arrivals,
+    other_launchers::{OtherLauncher, other_launcher},
     roster::{Card, Roster},
 };
 
@@ -66,10 +67,21 @@ impl HostMark {
 ///
 /// Under our own agent the key of this rank comes over the inherited link. Under a foreign PMI-1 process
 /// manager rank 0 draws one for all and publishes it in the key-value space, whose readers are then trusted.
-/// Without either the process is a job of one.
+/// Without either the process is a job of one, unless another launcher has made it one of several.
 pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     let link = AgentLink::from_env()?.map(Arc::new);
     let pmi = Client::from_env()?;
+    if pmi.is_none()
+        && link.is_none()
+        && let Some(OtherLauncher { name, rank, ranks }) = other_launcher(|name| env::var(name).ok())
+    {
+        let (launcher, rank) = (name, Rank(rank));
+        return Err(BootstrapError::NoPmi {
+            launcher,
+            rank,
+            ranks,
+        });
+    }
     let (rank, size) = pmi
         .as_ref()
         .map_or((Rank(0), 1), |pmi| (Rank(pmi.rank()), pmi.size()));
@@ -334,6 +346,19 @@ pub enum BootstrapError {
     Missing {
         /// Under which key.
         key: String,
+    },
+    /// Another launcher has made this process one of several, and does not speak PMI.
+    #[error(
+        "{launcher} has started this process as rank {rank} of {ranks}, but without PMI, by which ranks find each \
+         other; start the job by `ropewalk run -n {ranks}`, by MPICH's mpiexec or by `srun --mpi=pmi2`"
+    )]
+    NoPmi {
+        /// The name of the launcher.
+        launcher: &'static str,
+        /// The rank that the launcher gave this process.
+        rank: Rank,
+        /// How many processes it started.
+        ranks: u32,
     },
     /// Another rank has not said where it is reached.
     #[error(

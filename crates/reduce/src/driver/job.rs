@@ -131,7 +131,8 @@ impl Job {
     /// gone cannot be reached.
     ///
     /// # Errors
-    /// If the environment is malformed, or a rank or the process manager does not do its part.
+    /// If the environment is malformed, a rank or the process manager does not do its part, or another launcher has
+    /// started several processes without PMI (`mpirun` of Open MPI, `srun` without `--mpi=pmi2`, `torchrun`).
     pub fn from_env() -> Result<Self, BootstrapError> {
         let joined = bootstrap()?;
         let engine = joined.engine;

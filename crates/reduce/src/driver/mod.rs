@@ -28,6 +28,7 @@ mod kind;
 mod lent_memory;
 mod lines;
 mod notices;
+mod other_launchers;
 mod outbox;
 mod own_parts;
 mod passing;
