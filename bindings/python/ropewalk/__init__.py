@@ -23,6 +23,9 @@ if TYPE_CHECKING:
         SchedulerLoad as SchedulerLoad,
     )
 
+    #: The version of the package and of its command.
+    __version__: str
+
 __all__ = [
     "Buffer",
     "Contribution",
@@ -50,6 +53,10 @@ if not TYPE_CHECKING:
         """Loads the extension module only for a program that uses it: one that only saves checkpoints does not."""
         from importlib import import_module
 
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("ropewalk")
         for module, names in _MODULES.items():
             if name in names:
                 return getattr(import_module(f"ropewalk.{module}"), name)

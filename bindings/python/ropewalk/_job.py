@@ -157,6 +157,9 @@ class Job(Group):
         """
         self._job.finalize()
 
+    def __repr__(self) -> str:
+        return f"<ropewalk.Job, rank {self.rank} of {self.size}>"
+
     def __enter__(self) -> Self:
         return self
 

@@ -71,6 +71,10 @@ __all__ = [
 
 FAST, FULL = 0, 1
 
+# Tracebacks name the module that programs import them from.
+for _error in (CheckpointError, MismatchError, NoRoomError):
+    _error.__module__ = __name__
+
 
 class Decision(NamedTuple):
     """The advice at the end of a step. It is true if a save is due."""

@@ -198,6 +198,7 @@ def buffers(job):
     same(value, np.full(3, 5.0))
     for wrong, kind in [
         (lambda: job.allreduce([1, 2]), TypeError),
+        (lambda: job.allreduce(1.5), TypeError),
         (lambda: job.allreduce(np.array(["text"])), TypeError),
         (lambda: job.allreduce(np.ones(2, ">f8")), TypeError),
         (lambda: job.allreduce(np.ones(2), "mean"), ValueError),

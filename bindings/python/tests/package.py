@@ -55,6 +55,11 @@ class Package(unittest.TestCase):
         self.assertAlmostEqual(checkpoint.interval(0.6, 25.0), 5.084744618, places=8)
         for name in ropewalk.__all__:
             self.assertTrue(name == "Contribution" or getattr(ropewalk, name).__doc__, name)
+        said = subprocess.run(
+            [sys.executable, "-m", "ropewalk", "--version"], capture_output=True, text=True, check=True
+        )
+        self.assertEqual(said.stdout, f"ropewalk {ropewalk.__version__}\n")
+        self.assertEqual(checkpoint.CheckpointError.__module__, "ropewalk.checkpoint")
         with self.assertRaises(AttributeError):
             ropewalk.nothing  # type: ignore[attr-defined]
 

@@ -13,6 +13,7 @@ use pyo3::{
     buffer::PyUntypedBuffer,
     exceptions::{PyBufferError, PyTypeError, PyValueError},
     ffi, pyclass, pymethods,
+    types::{PyAnyMethods, PyTypeMethods},
 };
 
 use crate::element::ElementType;
@@ -30,7 +31,17 @@ impl ObjectBuffer {
     /// `TypeError` if the object has no buffer, or one of elements that are not supported; `ValueError` if its elements
     /// do not lie one after the other in C order.
     pub(crate) fn new(object: &Bound<'_, PyAny>, is_bf16: bool) -> PyResult<Self> {
-        let buffer = PyUntypedBuffer::get(object)?;
+        let buffer = PyUntypedBuffer::get(object).map_err(|error| {
+            if !error.is_instance_of::<PyTypeError>(object.py()) {
+                return error;
+            }
+            let class = object.get_type();
+            let class = class.name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+            PyTypeError::new_err(format!(
+                "expected an array or another object with the buffer protocol, not {class}; numpy.asarray makes \
+                 arrays of numbers and lists, and broadcast_object sends other objects"
+            ))
+        })?;
         let element = match ElementType::from_format(buffer.format(), buffer.item_size()) {
             Some(ElementType::U16) if is_bf16 => ElementType::Bf16,
             Some(element) => element,
