@@ -16,6 +16,9 @@ use crate::{
 /// The versions that were seen to work; others may check types in other ways.
 const REQUIREMENTS: [&str; 3] = ["ml-dtypes==0.6.0", "mypy==2.4.1", "numpy==2.4.6"];
 const SEGYIO: &str = "segyio==1.9.14";
+const KUBERNETES: &str = "kubernetes-validate==1.37.0";
+/// The first version in which a Job may end with its launcher (`successPolicy`), and the newest with schemas.
+const KUBERNETES_VERSIONS: [&str; 2] = ["1.31", "1.37"];
 const TIME_MAX: Duration = Duration::from_secs(400);
 /// Debian's has the module that reads the description of the package, and the one that makes environments.
 const PYTHON: &str = "/usr/bin/python3";
@@ -74,6 +77,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
     }
     demo(&installed()?)?;
     segyio(&python, &folder)?;
+    kubernetes(&python)?;
     install_from_sources(&built)
 }
 
@@ -125,17 +129,7 @@ fn demo(programs: &Path) -> anyhow::Result<()> {
 
 /// Imports files that segyio has written. PyPI has no wheel of it for some machines; there the test is skipped.
 fn segyio(python: &str, folder: &Path) -> anyhow::Result<()> {
-    let install = [
-        "-m",
-        "pip",
-        "--quiet",
-        "install",
-        "--no-input",
-        "--only-binary",
-        ":all:",
-        SEGYIO,
-    ];
-    if !succeeds(program(python, &install)) {
+    if !is_installed(python, SEGYIO) {
         eprintln!("skipped: {SEGYIO} cannot be installed, by which SEG-Y files are written");
         return Ok(());
     }
@@ -147,6 +141,37 @@ fn segyio(python: &str, folder: &Path) -> anyhow::Result<()> {
     let script = text(&project::root().join("examples/psdm/tests/segyio_files.py"));
     let worker = text(&project::target()?.join("debug/ropewalk-demo-worker"));
     finish(program(python, &[&script, &worker, &text(&files)]), TIME_MAX)
+}
+
+/// Compares the recipe for Kubernetes with the schemas of its versions. Where the validator cannot be had the test is
+/// skipped.
+fn kubernetes(python: &str) -> anyhow::Result<()> {
+    if !is_installed(python, KUBERNETES) {
+        eprintln!("skipped: {KUBERNETES} cannot be installed, which validates the recipe for Kubernetes");
+        return Ok(());
+    }
+    let recipe = text(&project::root().join("docs/recipes/kubernetes/indexed-job.yaml"));
+    let validate = text(&installed()?.join("kubernetes-validate"));
+    for version in KUBERNETES_VERSIONS {
+        let words = ["--strict", "--kubernetes-version", version, &recipe];
+        finish(program(&validate, &words), TIME_MAX)?;
+    }
+    Ok(())
+}
+
+/// Installs a package that is compiled already, and says if that is done.
+fn is_installed(python: &str, package: &str) -> bool {
+    let install = [
+        "-m",
+        "pip",
+        "--quiet",
+        "install",
+        "--no-input",
+        "--only-binary",
+        ":all:",
+        package,
+    ];
+    succeeds(program(python, &install))
 }
 
 /// Makes a fresh environment with the package, of what is built, and with all that its tests need.
