@@ -161,7 +161,8 @@ fn is_processor(parts: Parts) -> bool {
     matches!(parts.part, Part::Core | Part::HardwareThread) && parts.count == NonZeroU32::MIN
 }
 
-/// The value of `-map-by` without Open MPI's modifiers, and these: they follow a colon, and each other a colon or comma.
+/// The value of `-map-by` without Open MPI's modifiers, and these. The first follows a colon, each other one a colon or
+/// a comma.
 pub(super) fn divide_modifiers(text: &str) -> (&str, impl Iterator<Item = &str>) {
     let is_order = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
     let mut end = text.find(':').unwrap_or(text.len());
