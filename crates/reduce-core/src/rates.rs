@@ -121,7 +121,7 @@ struct Flow {
     /// When the answer to the last chunk came, and when that chunk arrived by the receiver's clock, in nanoseconds.
     last: Duration,
     arrival: Option<i128>,
-    /// What had passed the link out then, or when the next chunk began after a pause.
+    /// The link out then, or when the next chunk began after a pause.
     before: Outwards,
     transit: LeastTransit,
     /// All that arrived.
@@ -273,7 +273,7 @@ struct Inwards {
 }
 
 impl Inwards {
-    /// What a sender tells of a slow link is of a few tenths of a second: in one of so many spans the site has received
+    /// The rates that senders tell are those of a few tenths of a second: in one of so many spans the site has received
     /// as much as it can, if there was so much.
     const SPANS: usize = 16;
 
