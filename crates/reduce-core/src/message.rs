@@ -177,16 +177,21 @@ pub enum FromScheduler {
 }
 
 /// One site's part of a plan for one share.
+///
+/// A plan takes the place of all older ones for the share. Where it [keeps](Self::kept) the first chunks of the classes
+/// for the older plans, those go on with these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// The session.
     pub session: Session,
-    /// The plan. It takes the place of all older plans for the same share.
+    /// The plan.
     pub plan: PlanId,
     /// The share.
     pub share: ShareId,
     /// How the vector is cut; the same in all plans of a session.
     pub chunking: Chunking,
+    /// By class: the chunks before this index stay with the older plans. Empty if nothing does.
+    pub kept: Vec<u32>,
     /// The nodes on this site; none if it has no part in this plan.
     pub nodes: Vec<RowNode>,
     /// The members whose contributions come with this message: the site holds them from now on.
@@ -210,6 +215,7 @@ impl Row {
                 || self.chunking.blocks == 1
                 || self.share.0 < self.chunking.blocks)
             && chunking.is_none_or(|chunking| chunking == self.chunking)
+            && (self.kept.is_empty() || self.kept.len() == usize::from(classes))
             && self.nodes.iter().all(is_node)
     }
 }
@@ -221,7 +227,7 @@ pub struct RowNode {
     pub class: u16,
     /// The node in the tree of that class.
     pub node: u32,
-    /// The first chunk, by its index in the class; the chunks before it are merged.
+    /// The first chunk, by its index in the class; the chunks before it are merged, or stay with older plans.
     pub from: u32,
     /// Folded from left to right.
     pub inputs: Vec<Input>,

@@ -413,9 +413,10 @@ impl Scheduler {
             .iter()
             .filter(|(_, collective)| collective.deadline().is_some_and(|deadline| deadline <= now));
         let due: Vec<Session> = due.map(|(&session, _)| session).collect();
+        let count = self.sessions.len();
         for session in due {
             if let Some(collective) = self.sessions.get_mut(&session) {
-                collective.handle_timeout(&self.view, now);
+                collective.handle_timeout(&self.view, now, count);
                 self.settle(session, None);
             }
         }
@@ -440,9 +441,10 @@ impl Scheduler {
             return;
         }
         let sessions: Vec<Session> = self.sessions.keys().copied().collect();
+        let count = sessions.len();
         for session in sessions {
             if let Some(collective) = self.sessions.get_mut(&session) {
-                collective.go_around_slow(&self.view, now, &fallen);
+                collective.go_around_slow(&self.view, now, &fallen, count);
                 self.settle(session, None);
             }
         }

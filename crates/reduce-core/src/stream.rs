@@ -115,6 +115,27 @@ impl Stream {
         }
     }
 
+    /// It ends before this chunk already, and forgets what it has of this one and those after it.
+    pub(crate) fn end_at(&mut self, end: u32) {
+        if end >= self.end {
+            return;
+        }
+        self.end = end;
+        self.windows.truncate(end.saturating_sub(self.taken) as usize);
+        self.folded = self.folded.min(end).max(self.taken);
+        self.granted = self.granted.min(end);
+    }
+
+    /// Says if it works on a chunk.
+    pub(crate) fn has(&self, index: u32) -> bool {
+        index < self.end
+    }
+
+    /// It has folded all, and nobody needs more of it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.taken >= self.end
+    }
+
     /// The number of a child among the children.
     pub(crate) fn child(&self, node: u32) -> Option<usize> {
         self.children.iter().position(|child| child.node == node)
@@ -221,7 +242,7 @@ impl Stream {
     /// A chunk is folded. At the root that is the end of it.
     pub(crate) fn note_folded(&mut self, index: u32) {
         self.finish(index);
-        if index == self.folded {
+        if index == self.folded && self.has(index) {
             self.folded += 1;
             if self.parent.is_none() {
                 self.note_taken(index + 1);
@@ -343,6 +364,36 @@ mod tests {
         assert_eq!(stream.grants(), []);
         stream.note_delivered(0);
         assert_eq!(stream.grants(), [(Site(7), 2, 2, 4)]);
+    }
+
+    /// What a later plan takes over is forgotten, wherever it is; the rest goes on.
+    #[test]
+    fn the_end_comes_nearer() {
+        let mut stream = with_windows(4);
+        stream.grants();
+        for index in 0..4 {
+            stream.note_arrived(index, 0, Token(5));
+        }
+        for index in 0..3 {
+            stream.begin_fold(index);
+            stream.note_folded(index);
+        }
+        stream.note_grant(0, 4);
+        assert_eq!(stream.next_to_send().map(|(index, _)| index), Some(0));
+        stream.begin_fold(3);
+        stream.end_at(2);
+        stream.note_folded(3);
+        assert!(!stream.expects(2, 0) && !stream.expects(3, 0));
+        assert_eq!(stream.foldable(), None);
+        assert_eq!(stream.next_to_send().map(|(index, _)| index), Some(1));
+        assert_eq!(stream.next_to_send(), None);
+        stream.note_delivered(0);
+        stream.note_delivered(1);
+        assert_eq!(stream.grants(), []);
+        stream.end_at(1);
+        stream.note_grant(2, 6);
+        assert_eq!((stream.foldable(), stream.sendable()), (None, None));
+        assert_eq!(stream.grants(), []);
     }
 
     /// A parent that has merged more than the plan says lets its child skip.

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{
     canary::{Canary, is_put_back},
     chunks::Cut,
-    ids::{Member, Session, ShareId, Site, StreamId, Term, Token},
+    ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
     rates::SendRates,
     recent::Recent,
@@ -44,8 +44,9 @@ pub struct Worker {
     sends: Sends,
     /// Grants that came before the row that they are for.
     early: BTreeMap<(Session, StreamId), Grant>,
-    /// The newest rows of sessions to which this site has not contributed yet: others may hold its original.
-    early_rows: BTreeMap<(Session, ShareId), Row>,
+    /// The newest rows of sessions to which this site has not contributed yet, and those that they keep something of:
+    /// others may hold its original.
+    early_rows: BTreeMap<(Session, PlanId), Row>,
     /// The nodes that may have something to fold.
     foldable: VecDeque<(Session, StreamId)>,
     is_folding: bool,
@@ -139,13 +140,15 @@ impl Worker {
             originals,
             are_enclosed: false,
         });
-        let rows = (session, ShareId(0))..=(session, ShareId(u32::MAX));
-        let keys: Vec<_> = self.early_rows.range(rows).map(|(key, _)| *key).collect();
-        let taken = keys.iter().filter_map(|key| self.early_rows.remove(key));
-        let mut rows: Vec<Row> = taken.collect();
         // As they were made: each row drops what is older.
-        rows.sort_by_key(|row| row.plan);
-        rows.into_iter().for_each(|row| self.take_row(row));
+        let of_session = self.early_rows.range((session, PlanId::default())..);
+        let of_session = of_session.take_while(|((known, _), _)| *known == session);
+        let keys: Vec<_> = of_session.map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(row) = self.early_rows.remove(&key) {
+                self.take_row(row);
+            }
+        }
         self.work();
     }
 
@@ -209,7 +212,8 @@ impl Worker {
     /// Says if a chunk that this site was to send is still of use.
     pub fn is_needed(&self, chunk: &ChunkHeader) -> bool {
         let part = self.sessions.get(&chunk.session);
-        part.is_some_and(|part| part.streams.contains_key(&chunk.sender()))
+        let stream = part.and_then(|part| part.streams.get(&chunk.sender()));
+        stream.is_some_and(|stream| stream.has(chunk.index))
     }
 
     /// A chunk is in its [place](Self::place).
@@ -264,6 +268,9 @@ impl Worker {
         let moved = self.merge(session).and_then(Merge::finish);
         if let Some(known) = self.stream(session, stream) {
             known.note_folded(index);
+            if known.is_over() {
+                self.advance_newer(session, stream);
+            }
             self.advance(session, stream);
         }
         if let Some(class) = moved {
@@ -312,12 +319,24 @@ impl Worker {
     }
 
     fn keep_early_row(&mut self, row: Row) {
-        let key = (row.session, row.share);
-        let known = self.early_rows.get(&key);
-        let is_newer = known.is_none_or(|known| known.plan < row.plan);
-        let has_room = known.is_some() || self.early_rows.len() < Self::EARLY_ROWS_MAX;
-        if is_newer && has_room && !self.ended.contains(&row.session) {
-            self.early_rows.insert(key, row);
+        if self.ended.contains(&row.session) {
+            return;
+        }
+        let (share, plans) = (row.share, (row.session, PlanId::default())..);
+        let of_session = self
+            .early_rows
+            .range(plans)
+            .take_while(|((session, _), _)| *session == row.session);
+        let mut of_share = of_session.filter(|(_, known)| known.share == share);
+        if of_share.any(|((_, plan), _)| *plan >= row.plan) {
+            return;
+        }
+        if row.kept.is_empty() {
+            self.early_rows
+                .retain(|(session, _), known| *session != row.session || known.share != share);
+        }
+        if self.early_rows.len() < Self::EARLY_ROWS_MAX {
+            self.early_rows.insert((row.session, row.plan), row);
         }
     }
 
@@ -464,6 +483,22 @@ impl Worker {
         if stream.foldable().is_some() {
             self.foldable.push_back((session, id));
         }
+    }
+
+    /// An older plan has merged what it keeps of a class: the newer ones may have waited for that.
+    fn advance_newer(&mut self, session: Session, than: StreamId) {
+        let Some(part) = self.sessions.get(&session) else {
+            return;
+        };
+        let newer = part.streams.range(
+            StreamId {
+                class: u16::MAX,
+                ..than
+            }..,
+        );
+        let newer = newer.filter(|(id, stream)| id.class == than.class && stream.parent.is_none());
+        let newer: Vec<StreamId> = newer.map(|(id, _)| *id).collect();
+        newer.into_iter().for_each(|id| self.advance(session, id));
     }
 
     fn work(&mut self) {

@@ -84,13 +84,15 @@ fn row() -> impl Strategy<Value = Row> {
         number(),
         roster(),
         given,
+        prop::collection::vec(number(), 0..3),
     )
         .prop_map(
-            |(plan, share, chunking, nodes, members, members_in_all, roster, given)| Row {
+            |(plan, share, chunking, nodes, members, members_in_all, roster, given, kept)| Row {
                 session: SESSION,
                 plan,
                 share: ShareId(share),
                 chunking,
+                kept,
                 nodes,
                 members,
                 members_in_all,

@@ -112,12 +112,12 @@ impl Collective {
     }
 
     /// The deadline has passed.
-    pub(super) fn handle_timeout(&mut self, view: &View, now: Duration) {
+    pub(super) fn handle_timeout(&mut self, view: &View, now: Duration, sessions: usize) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.begin_without_late(view);
         }
         if self.pace.due().is_some_and(|due| due <= now) {
-            self.go_around_slow(view, now, &BTreeSet::new());
+            self.go_around_slow(view, now, &BTreeSet::new(), sessions);
         }
     }
 

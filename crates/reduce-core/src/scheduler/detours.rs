@@ -206,7 +206,7 @@ impl Collective {
         }
         let end = self.heed(view, now);
         if end.is_none() {
-            self.replan(view, |share| share.plan == plan);
+            self.replan(view, |share| share.has_plan(plan));
             self.spread.avoid(plan);
         }
         end

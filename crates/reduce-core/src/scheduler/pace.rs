@@ -7,16 +7,14 @@ use std::{
 
 use super::Site;
 
-/// A change costs a row for each site, and all that is under way in the old trees, which is more the longer a session
-/// lasts. It pays where sites are slow for long. Of several slow ones the first that is found hides the others, so that
-/// the first change waits a little for them, and further ones come. Where other programs come and go everywhere none
-/// pays, since the next slow site bounds the new plan: so the time between two changes grows with the time that the
-/// session takes.
+/// A change costs a row for each site, and what is under way in the old trees and has not passed the slow sites. It pays
+/// where sites are slow for long. Where other programs come and go everywhere none pays, since the next slow site bounds
+/// the new plan: so the time between two changes grows with the time that the session takes.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     begun: Option<Duration>,
-    /// No change before that. Nothing has been slow yet if there is no such time.
-    next: Option<Duration>,
+    /// No change before that.
+    next: Duration,
     /// Sites that became slow since the last change.
     slow: BTreeSet<Site>,
     /// The sites that plans go around, and the parts of the usual rate that they reach. A verdict may run out while a
@@ -25,11 +23,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The first change comes when the session has lasted so many times as long as when the first slow site was found:
-    /// the others are found meanwhile, and what was no slow site is cleared.
-    const FIRST: f64 = 1.5;
     /// After a change the next one comes when the session has lasted so many times as long, or later.
-    const GROWTH: f64 = 2.0;
+    const GROWTH: f64 = 1.5;
 
     /// A plan is made: the session begins, if it has not.
     pub(super) fn begin(&mut self, now: Duration) {
@@ -38,7 +33,7 @@ impl Pace {
 
     /// When the next change comes, if there is a reason for one.
     pub(super) fn due(&self) -> Option<Duration> {
-        self.next.filter(|_| !self.slow.is_empty())
+        (!self.slow.is_empty()).then_some(self.next)
     }
 
     /// The part of the usual rate that a site counts with: of 1, if plans do not go around it.
@@ -58,14 +53,10 @@ impl Pace {
         let Some(begun) = self.begun.filter(|_| !self.slow.is_empty()) else {
             return BTreeSet::new();
         };
-        let lasted = now.saturating_sub(begun);
-        let next = *self
-            .next
-            .get_or_insert_with(|| begun + lasted.mul_f64(Self::FIRST));
-        if now < next {
+        if now < self.next {
             return BTreeSet::new();
         }
-        self.next = Some(begun + lasted.mul_f64(Self::GROWTH));
+        self.next = begun + now.saturating_sub(begun).mul_f64(Self::GROWTH);
         self.gone_around.extend(slow);
         std::mem::take(&mut self.slow)
     }
@@ -75,8 +66,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The first change waits a little, later ones come after ever longer times, with all sites that have become slow
-    /// since.
+    /// The first change comes at once, later ones after ever longer times, with all sites that have become slow since.
     #[test]
     fn changes_become_rare() {
         let mut pace = Pace::default();
@@ -95,8 +85,11 @@ mod tests {
                 changes.push((millis, slow.len()));
             }
         }
-        assert_eq!(changes, [(30, 11), (60, 30), (120, 60)]);
-        assert_eq!(pace.due(), Some(at(240)));
+        assert_eq!(
+            changes,
+            [(20, 1), (30, 10), (45, 15), (68, 23), (102, 34), (153, 51)]
+        );
+        assert_eq!(pace.due(), Some(at(229) + Duration::from_micros(500)));
         assert_eq!((pace.part(Site(1)), pace.part(Site(200))), (0.1, 1.0));
         // Those that are not slow any more are forgotten, if no plan went around them.
         assert!(pace.take(at(199), BTreeSet::new(), &BTreeMap::new()).is_empty());

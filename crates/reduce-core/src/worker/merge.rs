@@ -258,6 +258,7 @@ mod tests {
                 plan: PlanId::default(),
                 share: ShareId(share),
                 chunking,
+                kept: Vec::new(),
                 nodes: Vec::new(),
                 given: Vec::new(),
                 members: members

@@ -50,7 +50,7 @@ impl Part {
         self.roster.as_ref().map(|roster| roster.generation)
     }
 
-    /// Gives up the older plans of a share, and takes what a row says of the whole.
+    /// Gives up the older plans of a share, but for what they keep, and takes what a row says of the whole.
     pub(super) fn withdraw(&mut self, row: &Row) {
         self.plans.insert(row.share, row.plan);
         self.chunking = Some(row.chunking);
@@ -59,7 +59,14 @@ impl Part {
             self.merge = None;
         }
         self.roster = Some(row.roster.clone());
-        self.streams.retain(|_, stream| stream.share != row.share);
+        self.streams.retain(|id, stream| {
+            if stream.share != row.share {
+                return true;
+            }
+            let kept = row.kept.get(usize::from(id.class)).copied().unwrap_or_default();
+            stream.end_at(kept);
+            kept > 0
+        });
         if row.members_in_all > 0 {
             let merge = self.merge.get_or_insert_with(|| Merge::new(row.chunking));
             merge.note_row(row);

@@ -26,6 +26,9 @@ struct Merged {
 }
 
 impl Collective {
+    /// A new plan begins to stream when the one before is so many times as old as when it was changed, about.
+    const AHEAD: f64 = 2.0;
+
     /// Contributions that are folded are one share: a share is a vector of its own into the root, and so is its rest.
     /// It is faster to begin anew with all than to add a share to one that is not there yet. Those that stand side by
     /// side are a share each.
@@ -52,20 +55,20 @@ impl Collective {
         let tokens = self.announced.tokens_of(&members);
         let tokens = Token::sum(tokens.into_iter().map(|(_, token)| token));
         self.shares.begin(id, members, tokens);
-        self.plan(view, id);
+        self.plan(view, id, &[]);
     }
 
     pub(in crate::scheduler) fn replan(&mut self, view: &View, is_concerned: impl Fn(&Share) -> bool) {
         let concerned = self.shares.not_merged().filter(|share| is_concerned(share));
         let concerned: Vec<ShareId> = concerned.map(|share| share.id).collect();
         for id in concerned {
-            self.plan(view, id);
+            self.plan(view, id, &[]);
         }
     }
 
-    /// The share that a plan is for, if it is its latest one and has not ended.
+    /// The share that a plan is for, if the share has not ended and still has it.
     pub(in crate::scheduler) fn share_under_way(&self, plan: PlanId) -> Option<ShareId> {
-        let share = self.shares.not_merged().find(|share| share.plan == plan);
+        let share = self.shares.not_merged().find(|share| share.has_plan(plan));
         let spread = self.spread.is_current(plan).then_some(ShareId::SPREAD);
         share.map(|share| share.id).or(spread)
     }
@@ -76,26 +79,45 @@ impl Collective {
         view: &View,
         now: Duration,
         fallen: &BTreeSet<Site>,
+        sessions: usize,
     ) {
         let is_planned = |site: &&Site| self.shares.all().any(|share| share.sites.contains(*site));
-        let merged = self.shares.merged_part();
-        let may_replan = |site: &Site| {
-            let part = view.slow.get(site).copied().unwrap_or_default();
-            2.0 * part * (1.0 - merged) < 1.0 - 2.0 * merged
-        };
+        let may_replan = self.shares.merged_part() * Self::AHEAD < 1.0;
         // The root receives in all plans.
         let concerns = |site: &&Site| {
-            **site != self.root() && ((may_replan(site) && is_planned(site)) || self.spread.receives(**site))
+            **site != self.root() && ((may_replan && is_planned(site)) || self.spread.receives(**site))
         };
         let fallen = fallen.iter().filter(concerns).copied().collect();
         let fallen = self.pace.take(now, fallen, &view.slow);
         self.spread.go_around_slow(&fallen);
-        let fallen: BTreeSet<Site> = fallen.into_iter().filter(may_replan).collect();
-        self.replan(view, |share| !share.sites.is_disjoint(&fallen));
+        if !may_replan {
+            return;
+        }
+        let concerned = self.shares.not_merged();
+        let concerned = concerned.filter(|share| !share.sites.is_disjoint(&fallen));
+        let concerned: Vec<ShareId> = concerned.map(|share| share.id).collect();
+        for id in concerned {
+            let kept = self.kept(view, id, &fallen, sessions);
+            self.plan(view, id, &kept);
+        }
     }
 
-    /// Makes a plan for a share, and a row for each site that has a part in it or in the plan before.
-    fn plan(&mut self, view: &View, id: ShareId) {
+    /// By class, the chunks of a share that the trees of now bring to the root: those that will have passed all these
+    /// slow sites when new trees have begun to stream, as it seems. Sessions at once have equal parts of a link.
+    fn kept(&self, view: &View, id: ShareId, slow: &BTreeSet<Site>, sessions: usize) -> Vec<u32> {
+        let (Some(share), Some(chunking)) = (self.shares.get(id), self.shares.chunking) else {
+            return Vec::new();
+        };
+        let parts = slow.iter().filter_map(|site| view.slow.get(site));
+        let part = parts.copied().fold(1.0, f64::min) / sessions.max(1) as f64;
+        let bytes = part * view.costs.rate * (Self::AHEAD * share.age(view.now).as_secs_f64());
+        let cut = chunking.cut(id);
+        share.passed(cut, chunking.whole_bytes(), bytes)
+    }
+
+    /// Makes a plan for a share, and a row for each site that has a part in it or in the plans before. Older plans go
+    /// on with the chunks before `kept`, by class, if it is not empty.
+    fn plan(&mut self, view: &View, id: ShareId, kept: &[u32]) {
         self.pace.begin(view.now);
         let root = self.root();
         let planner = Planner {
@@ -135,15 +157,14 @@ impl Collective {
             return;
         };
         share.merged.resize(usize::from(chunking.cut(id).classes()), 0);
+        let sites = trees.iter().flat_map(|tree| tree.0.iter().map(|node| node.site));
+        let (from, before) = share.begin_plan(view.now, plan, kept, sites.collect());
         let mut nodes: BTreeMap<Site, Vec<RowNode>> = BTreeMap::new();
-        for (class, tree) in trees.iter().enumerate() {
-            for (site, node) in rows::nodes(tree, class as u16, share.merged[class]) {
+        for ((tree, class), from) in trees.iter().zip(0..).zip(from) {
+            for (site, node) in rows::nodes(tree, class, from) {
                 nodes.entry(site).or_default().push(node);
             }
         }
-        share.plan = plan;
-        let sites: BTreeSet<Site> = nodes.keys().copied().collect();
-        let before = std::mem::replace(&mut share.sites, sites);
         // Those who have no part any more are told too.
         for site in before.difference(&view.lost) {
             nodes.entry(*site).or_default();
@@ -158,7 +179,7 @@ impl Collective {
                 },
                 false => Merged::default(),
             };
-            self.push_row(site, plan, id, nodes, merged);
+            self.push_row(site, (plan, kept), id, nodes, merged);
         }
     }
 
@@ -207,7 +228,14 @@ impl Collective {
         planner.chunking_of_blocks(blocks, self.call.bytes, self.call.element_bytes, places)
     }
 
-    fn push_row(&mut self, site: Site, plan: PlanId, share: ShareId, nodes: Vec<RowNode>, merged: Merged) {
+    fn push_row(
+        &mut self,
+        site: Site,
+        (plan, kept): (PlanId, &[u32]),
+        share: ShareId,
+        nodes: Vec<RowNode>,
+        merged: Merged,
+    ) {
         let Some(chunking) = self.shares.chunking else {
             return;
         };
@@ -216,6 +244,7 @@ impl Collective {
             plan,
             share,
             chunking,
+            kept: kept.to_vec(),
             nodes,
             given: merged.given,
             members: merged.members,
@@ -320,7 +349,7 @@ impl Collective {
                 in_all: u32::from(site != root),
                 given: Vec::new(),
             };
-            self.push_row(site, plan, ShareId::SPREAD, nodes, merged);
+            self.push_row(site, (plan, &[]), ShareId::SPREAD, nodes, merged);
         }
     }
 }

@@ -1,9 +1,16 @@
 //! The shares of a session: members whose contributions travel together, and how much of them the root has merged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+    time::Duration,
+};
 
 use super::{Member, PlanId, ShareId, Site, Token};
-use crate::{chunks::Chunking, message::MergedShare};
+use crate::{
+    chunks::{Chunking, Cut},
+    message::MergedShare,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Shares {
@@ -21,11 +28,84 @@ pub(in crate::scheduler) struct Share {
     pub(super) members: Vec<Member>,
     /// The sum of their tokens.
     tokens: Token,
+    /// The newest plan.
     pub(in crate::scheduler) plan: PlanId,
+    /// The first chunks of the newest plan, by class, and when it was made.
+    begun: (Vec<u32>, Duration),
+    /// Older plans, and what they keep: by class, the chunks before this index.
+    older: Vec<(PlanId, Vec<u32>)>,
     /// The root's watermarks as last told.
     pub(super) merged: Vec<u32>,
-    /// The sites that have a part in the plan.
+    /// The sites that have a part in the plans.
     pub(super) sites: BTreeSet<Site>,
+}
+
+impl Share {
+    fn new(id: ShareId, members: Vec<Member>, tokens: Token) -> Self {
+        Self {
+            id,
+            members,
+            tokens,
+            plan: PlanId::default(),
+            begun: (Vec::new(), Duration::ZERO),
+            older: Vec::new(),
+            merged: Vec::new(),
+            sites: BTreeSet::new(),
+        }
+    }
+
+    /// Begins with a plan for these sites. Older ones keep the chunks before `kept`, by class; none if it is empty.
+    /// Returns the first chunk of each class, and the sites that had a part in plans before.
+    pub(super) fn begin_plan(
+        &mut self,
+        now: Duration,
+        plan: PlanId,
+        kept: &[u32],
+        sites: BTreeSet<Site>,
+    ) -> (Vec<u32>, BTreeSet<Site>) {
+        let before = std::mem::replace(&mut self.sites, sites);
+        match kept.is_empty() {
+            true => self.older.clear(),
+            false => {
+                self.sites.extend(&before);
+                self.older.push((self.plan, kept.to_vec()));
+            }
+        }
+        let kept = kept.iter().copied().chain(iter::repeat(0));
+        let from = self
+            .merged
+            .iter()
+            .zip(kept)
+            .map(|(&merged, kept)| merged.max(kept));
+        let from: Vec<u32> = from.collect();
+        self.plan = plan;
+        self.begun = (from.clone(), now);
+        (from, before)
+    }
+
+    /// Says if this is its newest plan, or an older one that keeps something which is not merged.
+    pub(in crate::scheduler) fn has_plan(&self, plan: PlanId) -> bool {
+        let is_kept = |(older, kept): &(PlanId, Vec<u32>)| {
+            *older == plan && kept.iter().zip(&self.merged).any(|(kept, merged)| merged < kept)
+        };
+        self.plan == plan || self.older.iter().any(is_kept)
+    }
+
+    /// By class, the chunks that have passed a site which has received so many `bytes` since the newest plan began.
+    pub(super) fn passed(&self, cut: Cut, whole_bytes: u64, bytes: f64) -> Vec<u32> {
+        let part = bytes / whole_bytes.max(1) as f64;
+        let classes = self.begun.0.iter().zip(0..cut.classes());
+        let passed = classes.map(|(&from, class)| {
+            let chunks = cut.chunks_of(class);
+            from.saturating_add((part * f64::from(chunks)) as u32).min(chunks)
+        });
+        passed.collect()
+    }
+
+    /// The time since the newest plan began.
+    pub(super) fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.begun.1)
+    }
 }
 
 impl Shares {
@@ -42,27 +122,15 @@ impl Shares {
 
     /// Begins a share, which has no plan yet.
     pub(super) fn begin(&mut self, id: ShareId, members: Vec<Member>, tokens: Token) {
-        let share = Share {
-            id,
-            members,
-            tokens,
-            plan: PlanId::default(),
-            merged: Vec::new(),
-            sites: std::mem::take(&mut self.former),
-        };
+        let mut share = Share::new(id, members, tokens);
+        share.sites = std::mem::take(&mut self.former);
         self.shares.insert(id, share);
     }
 
     /// Takes over a share as the root knows it.
     pub(super) fn restore(&mut self, known: &MergedShare) {
-        let share = Share {
-            id: known.id,
-            members: known.members.clone(),
-            tokens: known.tokens,
-            plan: PlanId::default(),
-            merged: known.merged.clone(),
-            sites: BTreeSet::new(),
-        };
+        let mut share = Share::new(known.id, known.members.clone(), known.tokens);
+        share.merged.clone_from(&known.merged);
         self.next = self.next.max(known.id.0 + 1);
         self.shares.insert(known.id, share);
     }
@@ -101,9 +169,9 @@ impl Shares {
         self.all().filter(|share| !self.is_merged(share))
     }
 
-    /// Says if this is the newest plan of a share.
+    /// Says if a share still [has](Share::has_plan) this plan.
     pub(super) fn has_plan(&self, plan: PlanId) -> bool {
-        self.all().any(|share| share.plan == plan)
+        self.all().any(|share| share.has_plan(plan))
     }
 
     /// Bytes at the beginning of a member's contribution that the root has merged for certain: the last chunk that it
