@@ -13,6 +13,8 @@ use super::Site;
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     begun: Option<Duration>,
+    /// The session had lasted so long at the first change.
+    first: Option<Duration>,
     /// No change before that.
     next: Duration,
     /// Sites that became slow since the last change.
@@ -36,6 +38,11 @@ impl Pace {
         (!self.slow.is_empty()).then_some(self.next)
     }
 
+    /// How long the session had lasted at the first change: until then its trees had begun to stream.
+    pub(super) fn first(&self) -> Duration {
+        self.first.unwrap_or_default()
+    }
+
     /// The part of the usual rate that a site counts with: of 1, if plans do not go around it.
     pub(super) fn part(&self, site: Site) -> f64 {
         self.gone_around.get(&site).copied().unwrap_or(1.0)
@@ -56,7 +63,9 @@ impl Pace {
         if now < self.next {
             return BTreeSet::new();
         }
-        self.next = begun + now.saturating_sub(begun).mul_f64(Self::GROWTH);
+        let lasted = now.saturating_sub(begun);
+        self.first.get_or_insert(lasted);
+        self.next = begun + lasted.mul_f64(Self::GROWTH);
         self.gone_around.extend(slow);
         std::mem::take(&mut self.slow)
     }

@@ -26,9 +26,6 @@ struct Merged {
 }
 
 impl Collective {
-    /// A new plan begins to stream when the one before is so many times as old as when it was changed, about.
-    const AHEAD: f64 = 2.0;
-
     /// Contributions that are folded are one share: a share is a vector of its own into the root, and so is its rest.
     /// It is faster to begin anew with all than to add a share to one that is not there yet. Those that stand side by
     /// side are a share each.
@@ -82,7 +79,7 @@ impl Collective {
         sessions: usize,
     ) {
         let is_planned = |site: &&Site| self.shares.all().any(|share| share.sites.contains(*site));
-        let may_replan = self.shares.merged_part() * Self::AHEAD < 1.0;
+        let may_replan = self.shares.merged_part() < 0.5;
         // The root receives in all plans.
         let concerns = |site: &&Site| {
             **site != self.root() && ((may_replan && is_planned(site)) || self.spread.receives(**site))
@@ -110,7 +107,7 @@ impl Collective {
         };
         let parts = slow.iter().filter_map(|site| view.slow.get(site));
         let part = parts.copied().fold(1.0, f64::min) / sessions.max(1) as f64;
-        let bytes = part * view.costs.rate * (Self::AHEAD * share.age(view.now).as_secs_f64());
+        let bytes = part * view.costs.rate * (share.age(view.now) + self.pace.first()).as_secs_f64();
         let cut = chunking.cut(id);
         share.passed(cut, chunking.whole_bytes(), bytes)
     }
