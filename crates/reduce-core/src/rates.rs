@@ -37,6 +37,8 @@ pub struct SendRates {
     arrived: u64,
     /// The time from the beginning of a chunk to its answer without what it waits on its way: lately, on average.
     delay: Option<Duration>,
+    /// So long the last answer waited on its way: the link in may be full.
+    late: Duration,
     /// The rates as they were told last, and when.
     told: BTreeMap<Site, (RateBounds, Duration)>,
     /// No report before that: in trees that differ from class to class there is a new receiver every moment.
@@ -62,7 +64,7 @@ pub struct SendCounters {
 }
 
 /// The least time lately between the beginning of a chunk, by our clock, and its arrival, by the receiver's: how far
-/// the clocks are apart, and the way of a chunk that waits nowhere.
+/// the clocks are apart, and the way of a chunk that waits nowhere. Likewise of answers.
 #[derive(Debug, Default)]
 struct LeastTransit {
     chunks: u32,
@@ -124,6 +126,8 @@ struct Flow {
     /// The link out then, or when the next chunk began after a pause.
     before: Outwards,
     transit: LeastTransit,
+    /// The same of answers, from the arrival of a chunk by the receiver's clock.
+    back: LeastTransit,
     /// All that arrived.
     arrived: Tally,
     /// Those that arrived close behind others.
@@ -149,6 +153,10 @@ impl Outwards {
         let largest = bytes.max(of_others / f64::from(others));
         (bytes * (bytes + of_others) / largest.max(1.0)) as u64
     }
+}
+
+fn nanoseconds(time: Duration) -> i128 {
+    time.as_nanos().cast_signed()
 }
 
 /// Chunks, their bytes, and the time that they took.
@@ -212,7 +220,6 @@ impl Flow {
         (bytes, alone): (u64, u64),
         arrived: Duration,
     ) -> Duration {
-        let nanoseconds = |time: Duration| time.as_nanos().cast_signed();
         let arrived = nanoseconds(arrived);
         let waited = self
             .transit
@@ -231,11 +238,12 @@ impl Flow {
         waited
     }
 
-    fn bounds(&self, now: Duration, outwards: Outwards) -> RateBounds {
+    /// The bounds of the rate. An answer that does not come may be so `late`.
+    fn bounds(&self, now: Duration, outwards: Outwards, late: Duration) -> RateBounds {
         let pending = self
             .begun
             .front()
-            .map(|&begun| now.saturating_sub(begun.max(self.last)));
+            .map(|&begun| now.saturating_sub(begun.max(self.last) + late));
         let pending = pending.unwrap_or_default();
         // The first of a row counts for nothing: it is the time between that is known.
         let row = self
@@ -328,6 +336,7 @@ impl SendRates {
             busy: 0,
             arrived: 0,
             delay: None,
+            late: Duration::ZERO,
             told: BTreeMap::new(),
             next_report: Duration::ZERO,
             counters: SendCounters::default(),
@@ -415,7 +424,9 @@ impl SendRates {
         receiver.before = outwards;
         if is_fresh {
             (receiver.transit, receiver.arrival) = (LeastTransit::default(), None);
+            receiver.back = LeastTransit::default();
         }
+        self.late = receiver.back.note(nanoseconds(now) - nanoseconds(arrived));
         let waited = receiver.note_arrival(now, (delay, is_close), (bytes, alone), arrived);
         self.counters.note(bytes, delay, waited);
         let delay = delay.saturating_sub(waited);
@@ -428,7 +439,7 @@ impl SendRates {
             .receivers
             .iter()
             .filter(|(site, flow)| **site == to || !flow.begun.is_empty());
-        let rates = current.map(|(site, flow)| (*site, flow.bounds(now, outwards)));
+        let rates = current.map(|(site, flow)| (*site, flow.bounds(now, outwards, self.late)));
         let received = Some((self.own, self.inwards.bounds())).filter(|(_, rate)| rate.says_something());
         let rates: Vec<_> = rates.chain(received).collect();
         let is_news = |&(site, rate): &(Site, RateBounds)| {

@@ -51,11 +51,6 @@ impl Verdict {
         true
     }
 
-    /// The site was found slow not long ago.
-    fn is_fresh(&self, now: Duration) -> bool {
-        now < self.until && now + self.length < self.until + RateTable::SOON
-    }
-
     /// It has run out, not long ago, and nothing has shown that it does not hold any more.
     fn is_open(&self, now: Duration) -> bool {
         self.until <= now && now < self.until + self.length
@@ -75,8 +70,6 @@ struct Sender {
     unexplained: u32,
     /// The rate that it has shown to one of them at least.
     least: f64,
-    /// It was found to receive slowly not long ago: older plans still send to it, and answers wait behind that.
-    hears_late: bool,
 }
 
 impl Sender {
@@ -156,7 +149,7 @@ fn trusted_rate(
     let is_accused = accusers.count() > 1;
     let is_believed = |from: Site| {
         let sender = &senders[&from];
-        !sender.hears_late && (sender.is_proven(slow) || (is_accused && sender.slow_receivers == 1))
+        sender.is_proven(slow) || (is_accused && sender.slow_receivers == 1)
     };
     let last = of_others(to, rates)
         .map(|(_, _, at)| at)
@@ -240,7 +233,7 @@ impl RateTable {
             return;
         }
         let scale = self.scale();
-        let senders = self.senders(scale.slow, now);
+        let senders = self.senders(scale.slow);
         let mut is_found = false;
         for (&to, rates) in &self.rates {
             let receiver = Receiver::new(to, rates, &senders, &scale, now);
@@ -297,7 +290,7 @@ impl RateTable {
     }
 
     /// All that send, where a rate below this is slow.
-    fn senders(&self, slow: f64, now: Duration) -> BTreeMap<Site, Sender> {
+    fn senders(&self, slow: f64) -> BTreeMap<Site, Sender> {
         let mut senders = BTreeMap::<Site, Sender>::new();
         let told = self.rates.iter().flat_map(|(to, rates)| of_others(*to, rates));
         for (from, _, at) in told {
@@ -313,11 +306,6 @@ impl RateTable {
                 sender.slow_receivers += u32::from(is_slow);
                 sender.unexplained += u32::from(is_slow && !self.verdicts.contains_key(&to));
                 sender.least = sender.least.max(rate.least);
-            }
-        }
-        for (site, _) in self.verdicts.iter().filter(|(_, verdict)| verdict.is_fresh(now)) {
-            if let Some(sender) = senders.get_mut(site) {
-                sender.hears_late = true;
             }
         }
         senders
