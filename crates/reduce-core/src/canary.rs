@@ -9,6 +9,8 @@ pub enum Canary {
     DepartureFirst,
     /// A grant that comes before its row is forgotten.
     EarlyGrantForgotten,
+    /// A worker gives up an older plan, although that keeps chunks.
+    KeptPlanForgotten,
     /// The seat's own site lets go of its contribution before any other site has heard the end.
     LetGoFirst,
     /// A new seat plans with contributions of sites that were lost while it asked.
@@ -25,9 +27,10 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::DepartureFirst,
         Self::EarlyGrantForgotten,
+        Self::KeptPlanForgotten,
         Self::LetGoFirst,
         Self::LostSiteAsked,
         Self::MergedForgotten,

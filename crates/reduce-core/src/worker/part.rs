@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use super::merge::Merge;
 use crate::{
+    canary::{Canary, is_put_back},
     chunks::{Chunking, Cut},
     ids::{Member, PlanId, Session, ShareId, StreamId, Token},
     message::{Row, Standing},
@@ -65,7 +66,7 @@ impl Part {
             }
             let kept = row.kept.get(usize::from(id.class)).copied().unwrap_or_default();
             stream.end_at(kept);
-            kept > 0
+            kept > 0 && !is_put_back(Canary::KeptPlanForgotten)
         });
         if row.members_in_all > 0 {
             let merge = self.merge.get_or_insert_with(|| Merge::new(row.chunking));

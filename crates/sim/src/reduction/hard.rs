@@ -1,6 +1,6 @@
 //! The harder job of a seed: more hosts, fewer windows than chunks, and faults close to each other.
 
-use super::{Fault, Made, Setting};
+use super::{Fault, Made, Setting, Slow};
 use crate::{Dice, Nanos};
 
 impl Setting {
@@ -66,7 +66,36 @@ impl Setting {
             let at = Nanos(dice.below(2 * setting.floor().0 + 1));
             setting.faults.push((at, Fault::Cancel(rank)));
         }
+        if dice.once_in(8) && setting.hosts < 20 && setting.calls.made != Made::SideBySide {
+            setting.go_around_a_slow_host(&mut dice);
+        }
         setting
+    }
+
+    /// Makes the vector long enough for a plan around a slow host, beside which older plans go on, and lets something
+    /// happen meanwhile.
+    fn go_around_a_slow_host(&mut self, dice: &mut Dice) {
+        const MIB: u64 = 1 << 20;
+        const SOON: u64 = Nanos::from_millis(100).0;
+        self.calls.bytes = dice.within(4 * MIB..12 * MIB);
+        self.calls.element_bytes = 1;
+        let hosts = u64::from(self.hosts);
+        let host = |dice: &mut Dice| dice.below(hosts) as u32;
+        self.cluster.slow = vec![Slow {
+            host: host(dice),
+            outwards: 1.0,
+            inwards: 0.1,
+            folding: 1.0,
+            is_known: false,
+        }];
+        for _ in 0..dice.below(3) {
+            let fault = match dice.below(3) {
+                0 => Fault::KillRank(host(dice)),
+                1 => Fault::KillHost(host(dice)),
+                _ => Fault::Cut(host(dice), host(dice), Nanos(10 * SOON)),
+            };
+            self.faults.push((Nanos(dice.below(SOON)), fault));
+        }
     }
 
     /// A time near the start of the job or near its end.
