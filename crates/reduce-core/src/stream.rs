@@ -115,15 +115,19 @@ impl Stream {
         }
     }
 
-    /// It ends before this chunk already, and forgets what it has of this one and those after it.
-    pub(crate) fn end_at(&mut self, end: u32) {
+    /// It ends before this chunk already, and forgets what it has of this one and those after it. Returns the slots of
+    /// their windows.
+    pub(crate) fn end_at(&mut self, end: u32) -> Vec<u32> {
         if end >= self.end {
-            return;
+            return Vec::new();
         }
+        let first = self.taken.max(end);
+        let forgotten = first..self.taken + self.windows.len() as u32;
         self.end = end;
-        self.windows.truncate(end.saturating_sub(self.taken) as usize);
+        self.windows.truncate((first - self.taken) as usize);
         self.folded = self.folded.min(end).max(self.taken);
         self.granted = self.granted.min(end);
+        forgotten.map(|index| index % self.windows_max).collect()
     }
 
     /// Says if it works on a chunk.
@@ -381,7 +385,7 @@ mod tests {
         stream.note_grant(0, 4);
         assert_eq!(stream.next_to_send().map(|(index, _)| index), Some(0));
         stream.begin_fold(3);
-        stream.end_at(2);
+        assert_eq!(stream.end_at(2), [2, 3]);
         stream.note_folded(3);
         assert!(!stream.expects(2, 0) && !stream.expects(3, 0));
         assert_eq!(stream.foldable(), None);
@@ -390,7 +394,7 @@ mod tests {
         stream.note_delivered(0);
         stream.note_delivered(1);
         assert_eq!(stream.grants(), []);
-        stream.end_at(1);
+        assert_eq!(stream.end_at(1), []);
         stream.note_grant(2, 6);
         assert_eq!((stream.foldable(), stream.sendable()), (None, None));
         assert_eq!(stream.grants(), []);

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{
     canary::{Canary, is_put_back},
     chunks::Cut,
-    ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
+    ids::{Member, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
     rates::SendRates,
     recent::Recent,
@@ -12,6 +12,7 @@ use super::{
 };
 
 mod action;
+mod early_rows;
 mod merge;
 mod part;
 mod result;
@@ -19,6 +20,7 @@ mod sends;
 
 pub use self::action::{Chunk, Place, WorkerAction};
 use self::{
+    early_rows::EarlyRows,
     merge::{Claim, Merge},
     part::Part,
     sends::Sends,
@@ -44,9 +46,8 @@ pub struct Worker {
     sends: Sends,
     /// Grants that came before the row that they are for.
     early: BTreeMap<(Session, StreamId), Grant>,
-    /// The newest rows of sessions to which this site has not contributed yet, and those that they keep something of:
-    /// others may hold its original.
-    early_rows: BTreeMap<(Session, PlanId), Row>,
+    /// Rows of sessions to which this site has not contributed yet: others may hold its original.
+    early_rows: EarlyRows,
     /// The nodes that may have something to fold.
     foldable: VecDeque<(Session, StreamId)>,
     is_folding: bool,
@@ -62,7 +63,6 @@ impl Worker {
     pub const ENDED_MAX: usize = 1_024;
     /// Grants that may come before their rows: one for each class and child of a plan or two.
     pub const EARLY_MAX: usize = 4_096;
-
     /// Rows that may come before this site has contributed to their sessions.
     pub const EARLY_ROWS_MAX: usize = 1_024;
 
@@ -77,7 +77,7 @@ impl Worker {
             sendable: BTreeSet::new(),
             sends: Sends::new(SendRates::WINDOW_FIRST),
             early: BTreeMap::new(),
-            early_rows: BTreeMap::new(),
+            early_rows: EarlyRows::default(),
             foldable: VecDeque::new(),
             is_folding: false,
             given_up: BTreeMap::new(),
@@ -140,14 +140,8 @@ impl Worker {
             originals,
             are_enclosed: false,
         });
-        // As they were made: each row drops what is older.
-        let of_session = self.early_rows.range((session, PlanId::default())..);
-        let of_session = of_session.take_while(|((known, _), _)| *known == session);
-        let keys: Vec<_> = of_session.map(|(key, _)| *key).collect();
-        for key in keys {
-            if let Some(row) = self.early_rows.remove(&key) {
-                self.take_row(row);
-            }
+        for row in self.early_rows.take(session) {
+            self.take_row(row);
         }
         self.work();
     }
@@ -318,28 +312,6 @@ impl Worker {
         }
     }
 
-    fn keep_early_row(&mut self, row: Row) {
-        if self.ended.contains(&row.session) {
-            return;
-        }
-        let (share, plans) = (row.share, (row.session, PlanId::default())..);
-        let of_session = self
-            .early_rows
-            .range(plans)
-            .take_while(|((session, _), _)| *session == row.session);
-        let mut of_share = of_session.filter(|(_, known)| known.share == share);
-        if of_share.any(|((_, plan), _)| *plan >= row.plan) {
-            return;
-        }
-        if row.kept.is_empty() {
-            self.early_rows
-                .retain(|(session, _), known| *session != row.session || known.share != share);
-        }
-        if self.early_rows.len() < Self::EARLY_ROWS_MAX {
-            self.early_rows.insert((row.session, row.plan), row);
-        }
-    }
-
     fn window(&self, session: Session, stream: StreamId, index: u32, child: usize) -> Place {
         let windows = self.cut(session, stream).map_or(2, |cut| cut.windows());
         Place::Window {
@@ -355,11 +327,12 @@ impl Worker {
         self.scheduler = scheduler;
         self.sendable.clear();
         self.early.clear();
-        self.early_rows.clear();
+        self.early_rows = EarlyRows::default();
         self.foldable.clear();
         let mut sessions = Vec::new();
         for (&session, part) in &mut self.sessions {
-            part.streams.clear();
+            let forgotten = part.end_streams(|_, _| Some(0));
+            self.actions.push_back(WorkerAction::Forget(session, forgotten));
             part.plans.clear();
             sessions.push(part.standing(session));
         }
@@ -389,7 +362,7 @@ impl Worker {
     fn end(&mut self, session: Session, end: End) {
         self.sendable.retain(|(known, ..)| *known != session);
         self.early.retain(|(known, _), _| *known != session);
-        self.early_rows.retain(|(known, _), _| *known != session);
+        self.early_rows.forget(session);
         self.foldable.retain(|(known, _)| *known != session);
         self.given_up.remove(&session);
         *self.ended.insert(session, end.clone()) = end.clone();
@@ -401,13 +374,18 @@ impl Worker {
     fn take_row(&mut self, row: Row) {
         self.term = row.plan.term;
         let Some(part) = self.sessions.get_mut(&row.session) else {
-            return self.keep_early_row(row);
+            if !self.ended.contains(&row.session) {
+                self.early_rows.keep(row);
+            }
+            return;
         };
         if part.plans.get(&row.share).is_some_and(|known| *known >= row.plan) || !row.is_valid(part.chunking)
         {
             return;
         }
-        part.withdraw(&row);
+        let forgotten = part.withdraw(&row);
+        self.actions
+            .push_back(WorkerAction::Forget(row.session, forgotten));
         let is_given = |(member, _): &&(Member, Token)| row.given.contains(member);
         part.originals
             .extend(row.members.iter().filter(is_given).copied());

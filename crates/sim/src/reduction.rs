@@ -560,6 +560,7 @@ impl<'a> Job<'a> {
                     let what = What::Folded(session, stream, index);
                     self.simulation.work(span, process, what);
                 }
+                WorkerAction::Forget(session, windows) => site.forget(session.call, &windows),
                 WorkerAction::Finished(session, end) => {
                     if site.ends.is_empty()
                         && site.scheduler.is_some()

@@ -51,26 +51,46 @@ impl Part {
         self.roster.as_ref().map(|roster| roster.generation)
     }
 
-    /// Gives up the older plans of a share, but for what they keep, and takes what a row says of the whole.
-    pub(super) fn withdraw(&mut self, row: &Row) {
+    /// Gives up the older plans of a share, but for what they keep, and takes what a row says of the whole. Returns the
+    /// windows that are of no use any more.
+    pub(super) fn withdraw(&mut self, row: &Row) -> Vec<(StreamId, u32)> {
         self.plans.insert(row.share, row.plan);
         self.chunking = Some(row.chunking);
-        if self.generation() < Some(row.roster.generation) {
-            self.streams.clear();
+        let begins_anew = self.generation() < Some(row.roster.generation);
+        if begins_anew {
             self.merge = None;
         }
         self.roster = Some(row.roster.clone());
-        self.streams.retain(|id, stream| {
-            if stream.share != row.share {
-                return true;
-            }
-            let kept = row.kept.get(usize::from(id.class)).copied().unwrap_or_default();
-            stream.end_at(kept);
-            kept > 0 && !is_put_back(Canary::KeptPlanForgotten)
+        let kept_of = |class: u16| match is_put_back(Canary::KeptPlanForgotten) {
+            true => 0,
+            false => row.kept.get(usize::from(class)).copied().unwrap_or_default(),
+        };
+        let forgotten = self.end_streams(|id, share| match share == row.share {
+            _ if begins_anew => Some(0),
+            true => Some(kept_of(id.class)),
+            false => None,
         });
         if row.members_in_all > 0 {
             let merge = self.merge.get_or_insert_with(|| Merge::new(row.chunking));
             merge.note_row(row);
         }
+        forgotten
+    }
+
+    /// Lets the nodes end at the chunk that `end_of` says; those that end at their beginning are gone. Returns the
+    /// windows of the chunks from there on.
+    pub(super) fn end_streams(
+        &mut self,
+        end_of: impl Fn(StreamId, ShareId) -> Option<u32>,
+    ) -> Vec<(StreamId, u32)> {
+        let mut forgotten = Vec::new();
+        self.streams.retain(|&id, stream| {
+            let Some(end) = end_of(id, stream.share) else {
+                return true;
+            };
+            forgotten.extend(stream.end_at(end).into_iter().map(|slot| (id, slot)));
+            end > 0
+        });
+        forgotten
     }
 }

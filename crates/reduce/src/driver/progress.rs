@@ -371,6 +371,11 @@ impl ProgressThread {
                 operands,
                 into,
             } => self.fold(session, stream, index, &range, &operands, into),
+            WorkerAction::Forget(session, windows) => {
+                if let Some(running) = self.running.get_mut(&session) {
+                    running.forget(&windows);
+                }
+            }
             WorkerAction::Finished(session, end) => self.finish(session, end),
         }
     }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
-use ropewalk_reduce_core::{Call, Contributions, Member, Place, Token};
+use ropewalk_reduce_core::{Call, Contributions, Member, Place, StreamId, Token};
 
 use super::{
     copies::WishedCopies, hold::Hold, huge_pages, own_parts::OwnParts, passing::Passing,
@@ -310,6 +310,17 @@ impl Running {
     /// Puts a chunk into its place.
     pub(super) fn put(&mut self, place: Place, memory: Memory) {
         self.windows.insert(place, memory);
+    }
+
+    /// Frees the memory of windows.
+    pub(super) fn forget(&mut self, windows: &[(StreamId, u32)]) {
+        let is_forgotten = |place: &Place| match *place {
+            Place::Window { stream, slot, .. } => windows.contains(&(stream, slot)),
+            Place::Original(_) | Place::Result => false,
+        };
+        if !windows.is_empty() {
+            self.windows.retain(|place, _| !is_forgotten(place));
+        }
     }
 
     /// Takes a chunk that is sent; what was folded for that is not needed here any more.

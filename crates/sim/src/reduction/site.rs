@@ -105,6 +105,16 @@ impl SiteState {
         }
     }
 
+    /// Some windows are free: whoever uses what was in them gets a wrong result.
+    pub(super) fn forget(&mut self, call: u64, windows: &[(StreamId, u32)]) {
+        const FREED: u64 = 0xdead_beef_dead_beef;
+        for (stream, slot) in windows {
+            let of_node = self.windows.get_mut(&(call, *stream)).into_iter().flatten();
+            let words = of_node.filter_map(|of_child| of_child.get_mut(*slot as usize));
+            words.for_each(|word| *word = FREED);
+        }
+    }
+
     /// Results that come with ends.
     pub(super) fn take_results(&mut self, results: Results) {
         self.results.extend(results.clone());

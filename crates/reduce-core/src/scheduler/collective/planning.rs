@@ -94,22 +94,26 @@ impl Collective {
         let concerned = concerned.filter(|share| !share.sites.is_disjoint(&fallen));
         let concerned: Vec<ShareId> = concerned.map(|share| share.id).collect();
         for id in concerned {
-            let kept = self.kept(view, id, &fallen, sessions);
-            self.plan(view, id, &kept);
+            if let Some(kept) = self.kept(view, id, &fallen, sessions) {
+                self.plan(view, id, &kept);
+            }
         }
     }
 
     /// By class, the chunks of a share that the trees of now bring to the root: those that will have passed all these
-    /// slow sites when new trees have begun to stream, as it seems. Sessions at once have equal parts of a link.
-    fn kept(&self, view: &View, id: ShareId, slow: &BTreeSet<Site>, sessions: usize) -> Vec<u32> {
-        let (Some(share), Some(chunking)) = (self.shares.get(id), self.shares.chunking) else {
-            return Vec::new();
-        };
+    /// slow sites when new trees have begun to stream, as it seems; `None` if nothing is left for these. Sessions at
+    /// once have equal parts of a link.
+    fn kept(&self, view: &View, id: ShareId, slow: &BTreeSet<Site>, sessions: usize) -> Option<Vec<u32>> {
+        let (share, chunking) = (self.shares.get(id)?, self.shares.chunking?);
         let parts = slow.iter().filter_map(|site| view.slow.get(site));
         let part = parts.copied().fold(1.0, f64::min) / sessions.max(1) as f64;
         let bytes = part * view.costs.rate * (share.age(view.now) + self.pace.first()).as_secs_f64();
         let cut = chunking.cut(id);
-        share.passed(cut, chunking.whole_bytes(), bytes)
+        let kept = share.passed(cut, chunking.whole_bytes(), bytes);
+        let is_some_left = (0..cut.classes())
+            .zip(&kept)
+            .any(|(class, kept)| *kept < cut.chunks_of(class));
+        is_some_left.then_some(kept)
     }
 
     /// Makes a plan for a share, and a row for each site that has a part in it or in the plans before. Older plans go
