@@ -10,7 +10,7 @@ use super::{
     ids::{Member, PlanId, Session, ShareId, Site, Term, Token},
     message::{FromScheduler, Standing, ToScheduler},
     planner::{Costs, Order},
-    rates::{RateBounds, RateTable},
+    rates::RateBounds,
     recent::Recent,
 };
 
@@ -23,11 +23,12 @@ mod pace;
 mod rows;
 mod spreading;
 mod unheard_ends;
+mod view;
 
 pub use call::{Call, Contributions, OnLoss, OnRootLoss};
 use collective::Collective;
-use detours::Troubles;
 use unheard_ends::UnheardEnds;
+use view::View;
 
 /// Who takes part, as decided so far. It changes when the root moves or members are excluded, and everything begins
 /// anew.
@@ -135,6 +136,8 @@ pub struct Scheduler {
     view: View,
     /// The sites whose standing a new seat waits for.
     awaited: BTreeSet<Site>,
+    /// Messages that end sessions, which have to wait for the standing of all: somebody may know another end.
+    postponed: BTreeMap<Session, (Site, ToScheduler)>,
     sessions: BTreeMap<Session, Collective>,
     ended: Recent<End>,
     /// The groups whose sessions [give way](Call::gives_way_to), by those to which they do.
@@ -143,44 +146,6 @@ pub struct Scheduler {
     left: BTreeMap<Site, String>,
     unheard_ends: UnheardEnds,
     actions: VecDeque<SchedulerAction>,
-}
-
-/// The sites as a seat knows them.
-#[derive(Debug)]
-struct View {
-    lost: BTreeSet<Site>,
-    /// Relative rates that were set, where they are not 1.
-    capacities: BTreeMap<Site, f64>,
-    rates: RateTable,
-    /// Relative rates of the sites that are slow, as measured.
-    slow: BTreeMap<Site, f64>,
-    troubles: Troubles,
-    costs: Costs,
-    patience: Duration,
-    /// The time of the last input.
-    now: Duration,
-}
-
-impl View {
-    fn capacity(&self, site: Site) -> f64 {
-        let set = self.capacities.get(&site).copied().unwrap_or(1.0);
-        set * self.slow.get(&site).copied().unwrap_or(1.0)
-    }
-
-    /// Looks again at what was measured. Returns the sites that are far slower than they counted before.
-    fn measure(&mut self, now: Duration) -> BTreeSet<Site> {
-        const FAR: f64 = 0.6;
-        self.rates.judge(now);
-        let slow = self.rates.slow(now);
-        if let Some(usual) = self.rates.usual() {
-            self.costs.rate = usual;
-        }
-        let counted = |site: &Site| self.slow.get(site).copied().unwrap_or(1.0);
-        let fallen = slow.iter().filter(|(site, rate)| **rate < FAR * counted(site));
-        let fallen = fallen.map(|(site, _)| *site).collect();
-        self.slow = slow;
-        fallen
-    }
 }
 
 impl Scheduler {
@@ -193,16 +158,8 @@ impl Scheduler {
         Self {
             term: Term(site.0),
             groups: BTreeMap::new(),
-            view: View {
-                lost: BTreeSet::new(),
-                capacities: BTreeMap::new(),
-                rates: RateTable::default(),
-                slow: BTreeMap::new(),
-                troubles: Troubles::default(),
-                costs,
-                patience,
-                now: Duration::ZERO,
-            },
+            view: View::new(costs, patience),
+            postponed: BTreeMap::new(),
             awaited: BTreeSet::new(),
             sessions: BTreeMap::new(),
             ended: Recent::new(Self::ENDED_MAX),
@@ -291,6 +248,13 @@ impl Scheduler {
         if self.view.lost.contains(&from) {
             return;
         }
+        if let ToScheduler::GiveUp { session, .. } | ToScheduler::Failed { session, .. } = &message
+            && !self.awaited.is_empty()
+            && self.postponed.len() < Self::ENDED_MAX
+        {
+            self.postponed.entry(*session).or_insert((from, message));
+            return;
+        }
         match message {
             ToScheduler::Announce {
                 session,
@@ -343,7 +307,11 @@ impl Scheduler {
                     self.settle(session, end);
                 }
             }
-            ToScheduler::Failed { session, failure } => self.end(session, End::Failed(failure)),
+            ToScheduler::Failed { session, failure } => {
+                if !self.ended.contains(&session) {
+                    self.end(session, End::Failed(failure));
+                }
+            }
             ToScheduler::GiveUp {
                 session,
                 member,
@@ -529,6 +497,9 @@ impl Scheduler {
     /// Everybody has answered: decide.
     fn open(&mut self, now: Duration) {
         self.give_ways();
+        for (from, message) in std::mem::take(&mut self.postponed).into_values() {
+            self.handle_message(now, from, message);
+        }
         let sessions: Vec<Session> = self.sessions.keys().copied().collect();
         for session in sessions {
             if let Some(collective) = self.sessions.get_mut(&session) {

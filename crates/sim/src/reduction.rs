@@ -8,8 +8,8 @@
 use std::{fmt, ops::Range, time::Duration};
 
 use ropewalk_reduce_core::{
-    Call, Costs, End, FromScheduler, Member, Scheduler, SchedulerAction, Session, Site, ToScheduler, Token,
-    WorkerAction,
+    Call, Costs, End, FromScheduler, Member, Place, Scheduler, SchedulerAction, Session, Site, ToScheduler,
+    Token, WorkerAction,
     canary::{Canary, is_put_back},
 };
 
@@ -400,14 +400,10 @@ impl<'a> Job<'a> {
         let Some((chunk, word)) = site.sends.remove(&number) else {
             return;
         };
-        // The chunk has to stay in its window until it has arrived.
-        if site.word(
-            self.call.order,
-            chunk.header.session.call,
-            chunk.place,
-            &chunk.range,
-        ) != word
-        {
+        // The chunk has to stay in its window until it has arrived. A result that begins anew is another one.
+        let is_void = chunk.place == Place::Result && !site.worker.is_needed(&chunk.header);
+        let (call, order) = (chunk.header.session.call, self.call.order);
+        if !is_void && site.word(order, call, chunk.place, &chunk.range) != word {
             self.oracle.note_overwritten(process.0);
         }
         site.worker.handle_delivered(chunk.to, &chunk.header);

@@ -41,7 +41,8 @@ pub enum WorkerAction {
         /// Where the outcome goes: a window, which may be that of an operand, or the result, which may be one too.
         into: Place,
     },
-    /// The chunks in these windows, each that of a node and a slot, are of no use any more.
+    /// The chunks in these windows, each that of a node and a slot, are of no use any more. Windows are free once the
+    /// sends and the fold that are under way have been answered.
     Forget(Session, Vec<(StreamId, u32)>),
     /// A session is over, and the user's call ends. Originals, windows and the result are free once the sends and
     /// the fold that are under way have been answered.

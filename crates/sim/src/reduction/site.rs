@@ -105,10 +105,15 @@ impl SiteState {
         }
     }
 
-    /// Some windows are free: whoever uses what was in them gets a wrong result.
+    /// Some windows are free, but for what is being sent: whoever uses what was in them gets a wrong result.
     pub(super) fn forget(&mut self, call: u64, windows: &[(StreamId, u32)]) {
         const FREED: u64 = 0xdead_beef_dead_beef;
-        for (stream, slot) in windows {
+        let sent = self.sends.values().filter_map(|(chunk, _)| match chunk.place {
+            Place::Window { stream, slot, .. } if chunk.header.session.call == call => Some((stream, slot)),
+            _ => None,
+        });
+        let sent: BTreeSet<(StreamId, u32)> = sent.collect();
+        for (stream, slot) in windows.iter().filter(|window| !sent.contains(window)) {
             let of_node = self.windows.get_mut(&(call, *stream)).into_iter().flatten();
             let words = of_node.filter_map(|of_child| of_child.get_mut(*slot as usize));
             words.for_each(|word| *word = FREED);
