@@ -107,7 +107,12 @@ impl Collective {
         let (share, chunking) = (self.shares.get(id)?, self.shares.chunking?);
         let parts = slow.iter().filter_map(|site| view.slow.get(site));
         let part = parts.copied().fold(1.0, f64::min) / sessions.max(1) as f64;
-        let bytes = part * view.costs.rate * (share.age(view.now) + self.pace.first()).as_secs_f64();
+        // A link through which the result comes too has no time for more than what has passed.
+        let ahead = match self.call.is_spread {
+            true => Duration::ZERO,
+            false => self.pace.first(),
+        };
+        let bytes = part * view.costs.rate * (share.age(view.now) + ahead).as_secs_f64();
         let cut = chunking.cut(id);
         let kept = share.passed(cut, chunking.whole_bytes(), bytes);
         let is_some_left = (0..cut.classes())
