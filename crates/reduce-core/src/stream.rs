@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(stream.grants(), [(Site(7), 2, 2, 4)]);
     }
 
-    /// What a later plan takes over is forgotten, wherever it is; the rest goes on.
+    /// Chunks that a later plan takes over are forgotten, wherever they are; the others go on.
     #[test]
     fn the_end_comes_nearer() {
         let mut stream = with_windows(4);

@@ -7,9 +7,9 @@ use std::{
 
 use super::Site;
 
-/// A change costs a row for each site, and what is under way in the old trees and has not passed the slow sites. It pays
-/// where sites are slow for long. Where other programs come and go everywhere none pays, since the next slow site bounds
-/// the new plan: so the time between two changes grows with the time that the session takes.
+/// A change costs a row for each site, and what is under way in the old trees and has not passed the slow sites. It
+/// pays where sites are slow for long. Where other programs come and go everywhere none pays, since the next slow site
+/// bounds the new plan: so the time between two changes grows with the time that the session takes.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     begun: Option<Duration>,
