@@ -95,6 +95,14 @@ impl SiteState {
             Place::Original(_) => {}
             Place::Result => {
                 let result = self.results.entry(call).or_default();
+                // A rank that becomes the root may have had more at once, or less, as one to which the result came.
+                let ends_before = |start: u64, bytes: u64| start + bytes <= range.start;
+                let over = result.range(..range.end).rev();
+                let over = over.take_while(|(start, (bytes, _))| !ends_before(**start, *bytes));
+                let over: Vec<u64> = over.map(|(start, _)| *start).collect();
+                for start in over {
+                    result.remove(&start);
+                }
                 result.insert(range.start, (range.end - range.start, word));
             }
             Place::Window { stream, slot, child } => {
