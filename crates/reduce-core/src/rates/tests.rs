@@ -123,6 +123,37 @@ fn receivers_share_a_link_out() {
     }
 }
 
+/// A receiver that has not answered for 20 ms is told as halted, unless others' answers are as late.
+#[test]
+fn late_answers_are_not_missing_ones() {
+    let is_halted = |late: u64| {
+        const PERIOD: u64 = 10;
+        let ms = Duration::from_millis;
+        let mut rates = SendRates::new(Site(99));
+        let mut halted = false;
+        for at in (0..40 * PERIOD).step_by(5) {
+            let now = ms(at);
+            // The chunks to one site arrive after 5 ms each; their answers come late from the tenth on.
+            let late = if at < 10 * PERIOD { 0 } else { late };
+            if at % PERIOD == 5 && at > late {
+                let report = rates.handle_ended(now, Site(1), 100, now.saturating_sub(ms(late)));
+                let told = report.into_iter().flatten();
+                halted |= told
+                    .filter(|(to, _)| *to == Site(2))
+                    .any(|(_, rate)| rate.most.is_finite());
+            }
+            if at % PERIOD == 0 {
+                rates.handle_begun(now, Site(1), 100);
+            }
+            if at == 37 * PERIOD {
+                rates.handle_begun(now, Site(2), 100);
+            }
+        }
+        halted
+    };
+    assert_eq!([0, 30].map(is_halted), [true, false]);
+}
+
 /// In a chain a receiver has one sender, and is known by the rates of the others.
 #[test]
 fn a_slow_link_in_a_chain_is_found() {
