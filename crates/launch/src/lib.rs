@@ -22,8 +22,7 @@
 mod driver;
 
 pub use driver::{
-    LaunchError, Launcher, Layout, NameServer, RankPlace, agent_main, count_parts, interface_addresses,
-    is_own_host,
+    LaunchError, Launcher, Layout, NameServer, RankPlace, agent_main, count_parts, is_own_host,
 };
 pub use ropewalk_launch_core::{
     AgentStart, Binding, BindingError, BindingSyntaxError, CacheKind, CountedParts, DealOrder, Ending,

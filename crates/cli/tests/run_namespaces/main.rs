@@ -5,6 +5,7 @@
 
 mod broken_links;
 mod encryption;
+mod foreign;
 mod mpi;
 mod network;
 mod relay;

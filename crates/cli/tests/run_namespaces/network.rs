@@ -55,7 +55,7 @@ impl Network {
         }
         let script = format!(
             "#!/bin/sh\nhost=host${{1##*.1}}; name={0}-${{1##*.1}}; shift\n\
-             exec ip netns exec $name unshare -u sh -c 'hostname $0; exec \"$@\"' $host \"$@\"\n",
+             exec ip netns exec $name unshare -u sh -c 'hostname $0; eval \"exec $*\"' $host \"$@\"\n",
             network.namespace(0).trim_end_matches("-0"),
         );
         fs::write(network.command(), script).unwrap();
@@ -79,7 +79,8 @@ impl Network {
         format!("10.213.{}.{number}", self.subnet)
     }
 
-    fn command(&self) -> String {
+    /// A command that runs another one on a host, as rsh does.
+    pub(crate) fn command(&self) -> String {
         self.folder.path().join("like-rsh").to_str().unwrap().to_owned()
     }
 

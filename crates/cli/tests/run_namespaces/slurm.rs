@@ -256,8 +256,8 @@ fn slurm_starts_agents_and_our_libraries_speak_with_it() {
     }
 }
 
-/// Under Slurm's own `srun`, which is told to let the others live, a rank is killed while it reduces: the others get an
-/// error that names it, or go on without it.
+/// Under Slurm's own `srun`, which is told to let the others live, a rank is killed while it reduces, on one node or two:
+/// the others get an error that names it, or go on without it, or have its contribution from the other node.
 #[test]
 fn ranks_under_srun_go_on_without_a_lost_one() {
     let Some(network) = Network::new(79) else {
@@ -267,9 +267,9 @@ fn ranks_under_srun_go_on_without_a_lost_one() {
     let program = Path::new(ROPEWALK)
         .with_file_name("examples")
         .join("reduce_foreign");
-    for (way, victim) in [("fail", 2), ("exclude", 0)] {
+    for (way, victim, nodes) in [("fail", 2, "-N1"), ("exclude", 0, "-N2"), ("copies", 3, "-N2")] {
         let victim_word = victim.to_string();
-        let srun = ["srun", "--mpi=pmi2", "--kill-on-bad-exit=0", "-N1", "-n4"];
+        let srun = ["srun", "--mpi=pmi2", "--kill-on-bad-exit=0", nodes, "-n4"];
         let words = [program.to_str().unwrap(), way, &victim_word, "500"];
         let output = slurm.output(&network, &[&srun[..], &words].concat());
         let stdout = text(&output.stdout);
@@ -277,6 +277,7 @@ fn ranks_under_srun_go_on_without_a_lost_one() {
         lines.sort_unstable();
         let told = match way {
             "fail" => format!("contributions were lost with rank {victim}"),
+            "copies" => "all contributions counted".to_owned(),
             _ => format!("went on without [{victim}]"),
         };
         let others = (0..4).filter(|rank| *rank != victim);

@@ -2,10 +2,10 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
+    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
 };
 
-use ropewalk_fabric::Address;
+use ropewalk_fabric::{Address, address_towards};
 use ropewalk_launch_core::protocol::Plan;
 
 /// Where the launcher listens: on the interface towards the first host that is not its own, unless the plan
@@ -23,10 +23,10 @@ pub(super) fn of_launcher(plan: &Plan) -> io::Result<Option<IpAddr>> {
         .ok()
         .and_then(|mut addresses| addresses.next());
     let address = match resolved {
-        Some(address) => towards(address),
+        Some(address) => address_towards(address),
         // A name that only the command knows which starts the agent. An address of documentation (RFC 5737) stands for
         // any that is not here.
-        None => towards(SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), ANY_PORT))
+        None => address_towards(SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), ANY_PORT))
             .or(Ok(Ipv4Addr::LOCALHOST.into())),
     };
     address.map(Some)
@@ -38,7 +38,7 @@ pub(super) fn of_agent(parent: &Address) -> io::Result<Option<IpAddr>> {
         return Ok(None);
     }
     let address = match parent.location().parse() {
-        Ok(address) => towards(address).map_err(|error| {
+        Ok(address) => address_towards(address).map_err(|error| {
             io::Error::other(format!(
                 "the node above cannot be reached at {address}: {error}; -iface tells the launcher's address for the \
                  other hosts"
@@ -51,28 +51,5 @@ pub(super) fn of_agent(parent: &Address) -> io::Result<Option<IpAddr>> {
     address.map(Some)
 }
 
-/// The own address from which packets to another one would go. None is sent.
-pub(super) fn towards(address: SocketAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = match address {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(address)?;
-    Ok(socket.local_addr()?.ip())
-}
-
 /// The discard service's; nothing is sent to it.
 const ANY_PORT: u16 = 9;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The way to an own address is that address.
-    #[test]
-    fn the_way_to_loopback_is_loopback() {
-        let address = "127.0.0.1:9".parse().unwrap();
-        assert_eq!(towards(address).unwrap(), IpAddr::from(Ipv4Addr::LOCALHOST));
-    }
-}

@@ -13,7 +13,6 @@ mod forked_agent;
 mod idle_memory;
 mod input;
 mod interface;
-mod interface_addresses;
 mod interrupts;
 mod keeper;
 mod launch_error;
@@ -35,7 +34,6 @@ mod watched;
 
 pub use agent::count_parts;
 pub use agent_process::agent_main;
-pub use interface_addresses::interface_addresses;
 pub use launch_error::LaunchError;
 pub use launcher::{Launcher, RankPlace};
 pub use layout::Layout;

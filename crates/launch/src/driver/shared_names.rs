@@ -11,7 +11,7 @@ use std::{
 
 use ropewalk_fabric::{
     Address, Completion, Endpoint, EndpointOptions, Event, HandshakeError, JobKey, OperationError,
-    OperationId, PeerDeath, SubmitError, Transports,
+    OperationId, PeerDeath, SubmitError, Transports, address_towards,
 };
 use ropewalk_launch_core::{
     names::{
@@ -25,7 +25,6 @@ use tokio::io::Interest;
 
 use super::{
     NameServer,
-    interface::towards,
     launch_error::with_causes,
     watched::{Watched, is_readable, watch},
 };
@@ -180,7 +179,7 @@ impl Connection {
         getrandom::fill(&mut lot).map_err(io::Error::other)?;
         let identity = identity_of_job(u32::from_ne_bytes(lot));
         let mut options = EndpointOptions::new(NAMES, JobKey::from_bytes(*access.key.as_bytes()), identity);
-        options.bind = SocketAddr::new(towards(access.address)?, 0);
+        options.bind = SocketAddr::new(address_towards(access.address)?, 0);
         options.transports = only_tcp();
         options.encrypt = true;
         options.limits.connect_timeout = SharedNames::TIMEOUT;

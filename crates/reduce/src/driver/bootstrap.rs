@@ -20,6 +20,7 @@ use thiserror::Error;
 use super::{
     admission::{come_back, leave_late},
     arrivals::Arrivals,
+    host_card::{HostCard, listening_address},
     other_launchers::{OtherLauncher, other_launcher},
     roster::{Card, Roster},
 };
@@ -45,6 +46,10 @@ impl HostMark {
         self.0
     }
 
+    pub(super) fn with_number(number: u64) -> Self {
+        Self(number)
+    }
+
     /// The ranks of a rank's host, ascending.
     pub(super) fn ranks_beside(rank: Rank, marks: &[Self]) -> Vec<Rank> {
         let ranks = marks.iter().zip((0..).map(Rank));
@@ -65,8 +70,8 @@ impl HostMark {
 
 /// Learns from the environment who this process is, and tells the others where it is reached.
 ///
-/// Under our own agent the key of this rank comes over the inherited link. Under a foreign PMI-1 process
-/// manager rank 0 draws one for all and publishes it in the key-value space, whose readers are then trusted.
+/// Under our own agent the key of this rank comes over the inherited link. Under a foreign process manager rank 0 draws
+/// one for all and publishes it in the key-value space, whose readers are then trusted.
 /// Without either the process is a job of one, unless another launcher has made it one of several.
 pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
     let link = AgentLink::from_env()?.map(Arc::new);
@@ -99,8 +104,7 @@ pub(super) fn bootstrap() -> Result<Bootstrapped, BootstrapError> {
         }
         None => {
             super::notices::survive();
-            let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            (agree_on_key(&pmi, rank)?, HostMark::of(&name))
+            meet_without_agent(&pmi, rank, size)?
         }
     };
     options.transports = transports_from_env()?;
@@ -228,23 +232,54 @@ fn receive_welcome(link: &AgentLink, rank: Rank, size: u32) -> Result<Welcome, B
     Ok(welcome)
 }
 
-fn agree_on_key(pmi: &Option<Client>, rank: Rank) -> Result<EndpointOptions, BootstrapError> {
+/// The key that rank 0 draws, and the address on which this rank listens, on a network that all hosts share.
+fn meet_without_agent(
+    pmi: &Option<Client>,
+    rank: Rank,
+    size: u32,
+) -> Result<(EndpointOptions, HostMark), BootstrapError> {
     let identity = Identity {
         role: Role::Rank,
         rank,
         incarnation: Incarnation(0),
     };
+    let interface = env::var(INTERFACE_VARIABLE).ok();
+    let own = HostCard::of_this_host(interface.as_deref()).map_err(BootstrapError::Interfaces)?;
+    if let Some(name) = interface
+        && !own.has_address()
+    {
+        return Err(BootstrapError::NoInterface { name });
+    }
     let mut secret = [0; 48];
     let Some(pmi) = pmi else {
         draw(&mut secret)?;
-        return Ok(options_from(&secret, identity));
+        return Ok((options_from(&secret, identity), own.mark));
     };
     if rank == Rank(0) {
         draw(&mut secret)?;
         let text: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         pmi.put(KEY_OF_SECRET, &text)?;
     }
+    pmi.put(&key_of_host(rank), own.to_string())?;
     pmi.fence()?;
+    read_secret(pmi, &mut secret)?;
+    let mut options = options_from(&secret, identity);
+    let cards = (0..size).map(Rank).map(|other| {
+        let card = pmi.get(&key_of_host(other))?;
+        let card = card.and_then(|text| text.parse::<HostCard>().ok());
+        card.ok_or(BootstrapError::NotJoined { rank: other })
+    });
+    let cards = cards.collect::<Result<Vec<_>, _>>()?;
+    let address = listening_address(&own, &cards).map_err(BootstrapError::Interfaces)?;
+    options.bind.set_ip(address);
+    Ok((options, own.mark))
+}
+
+fn key_of_host(rank: Rank) -> String {
+    format!("ropewalk-host-{rank}")
+}
+
+fn read_secret(pmi: &Client, secret: &mut [u8; 48]) -> Result<(), BootstrapError> {
     let text = pmi.get(KEY_OF_SECRET)?.unwrap_or_default();
     let pairs = text
         .as_bytes()
@@ -252,14 +287,14 @@ fn agree_on_key(pmi: &Option<Client>, rank: Rank) -> Result<EndpointOptions, Boo
         .map(|pair| str::from_utf8(pair).ok());
     let bytes: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect();
     match bytes {
-        Some(bytes) if bytes.len() == secret.len() => secret.copy_from_slice(&bytes),
-        _ => {
-            return Err(BootstrapError::Missing {
-                key: KEY_OF_SECRET.to_owned(),
-            });
+        Some(bytes) if bytes.len() == secret.len() => {
+            secret.copy_from_slice(&bytes);
+            Ok(())
         }
+        _ => Err(BootstrapError::Missing {
+            key: KEY_OF_SECRET.to_owned(),
+        }),
     }
-    Ok(options_from(&secret, identity))
 }
 
 fn draw(secret: &mut [u8]) -> Result<(), BootstrapError> {
@@ -306,6 +341,7 @@ const CHUNK_MESSAGE_MAX: usize = (1 << 20) + (64 << 10);
 /// bounds: a busy machine makes any process silent for a moment.
 const SILENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 const TRANSPORTS_VARIABLE: &str = "ROPEWALK_TRANSPORTS";
+const INTERFACE_VARIABLE: &str = "ROPEWALK_INTERFACE";
 const KEY_OF_SECRET: &str = "ropewalk-secret";
 
 /// Why a process could not join its job.
@@ -340,6 +376,18 @@ pub enum BootstrapError {
         pmi: (Rank, u32),
         /// Rank and size as the agent has them.
         agent: (Rank, u32),
+    },
+    /// The addresses of this host are not known, or none leads to the other hosts.
+    #[error(
+        "cannot tell at which address the other hosts reach this one; ROPEWALK_INTERFACE=NAME names the interface to \
+         use"
+    )]
+    Interfaces(#[source] std::io::Error),
+    /// `ROPEWALK_INTERFACE` names none.
+    #[error("ROPEWALK_INTERFACE={name}: this host has no such interface, or it has no address")]
+    NoInterface {
+        /// What it names.
+        name: String,
     },
     /// Another rank did not publish what it should.
     #[error("the key-value space has no usable {key:?}; do all ranks of the job use the same ropewalk?")]

@@ -119,11 +119,12 @@ pub(super) enum Wish {
 
 impl Job {
     /// Joins the job that this process was started for: by `ropewalk run`, or by any process manager that
-    /// speaks PMI-1 or PMI-2, on one host; without one the process is a job of its own. Call it once in a process.
+    /// speaks PMI-1 or PMI-2; without one the process is a job of its own. Call it once in a process.
     ///
     /// Under a process manager that is not ours a majority of the ranks agrees on who is lost. It must be told not to
     /// end the others then, as by `mpiexec.hydra -disable-auto-cleanup` or `srun --kill-on-bad-exit=0`. Hydra's notice
-    /// of a lost rank, SIGUSR1, is ignored if the program has no handler for it.
+    /// of a lost rank, SIGUSR1, is ignored if the program has no handler for it. On several hosts the ranks meet in the
+    /// first network that all share; the variable `ROPEWALK_INTERFACE` names another interface.
     ///
     /// The variable `ROPEWALK_TRANSPORTS`, which has to be the same for all ranks, says by which ways they reach each
     /// other: `tcp`, `shm`, both with a comma between them, which is the default, `unix` for ranks of one host that

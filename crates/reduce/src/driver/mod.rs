@@ -20,6 +20,7 @@ mod gather;
 mod giving_up;
 mod group;
 mod hold;
+mod host_card;
 mod huge_pages;
 mod inbox;
 mod inherited;

@@ -6,7 +6,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ropewalk_launch::{NameServerAccess, NameServerKey, RankNetwork, interface_addresses};
+use ropewalk_fabric::interface_addresses;
+use ropewalk_launch::{NameServerAccess, NameServerKey, RankNetwork};
 
 use super::{Surroundings, given::Given};
 use crate::nameserver::{default_key_file, server_address};
@@ -63,11 +64,11 @@ fn interface_address(text: &str) -> anyhow::Result<IpAddr> {
         return Ok(address);
     }
     let all = interface_addresses().context("cannot list this machine's interfaces")?;
-    let its = all.iter().filter(|(name, _)| name == text);
-    if let Some((_, address)) = its.min_by_key(|(_, address)| address.is_ipv6()) {
-        return Ok(*address);
+    let its = all.iter().filter(|its| its.interface == text);
+    if let Some(its) = its.min_by_key(|its| its.address.is_ipv6()) {
+        return Ok(its.address);
     }
-    let mut names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+    let mut names: Vec<_> = all.iter().map(|its| its.interface.as_str()).collect();
     names.dedup();
     bail!(
         "option -iface wants an address of this machine or an interface with one, not {text:?}; there are {}",
