@@ -23,11 +23,13 @@ pub enum Canary {
     MergedTooLate,
     /// A worker follows the plans of an older seat.
     OldTermFollowed,
+    /// What a relay has not carried when it is lost is not sent again.
+    RelayTrusted,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::DepartureFirst,
         Self::EarlyGrantForgotten,
         Self::KeptPlanForgotten,
@@ -37,6 +39,7 @@ impl Canary {
         Self::MergedPlannedAgain,
         Self::MergedTooLate,
         Self::OldTermFollowed,
+        Self::RelayTrusted,
     ];
 }
 

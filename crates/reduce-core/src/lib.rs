@@ -60,6 +60,7 @@ pub mod paper;
 mod planner;
 mod rates;
 mod recent;
+mod relays;
 mod scheduler;
 mod shape;
 mod sharing;
@@ -75,6 +76,7 @@ pub use self::{
     planner::{Costs, Order, Planner, Source},
     rates::{RateBounds, SendCounters, SendRates},
     recent::Recent,
+    relays::{Gathering, Relays},
     scheduler::{
         Call, Contributions, End, Failure, GiveUp, OnLoss, OnRootLoss, Roster, Scheduler, SchedulerAction,
     },

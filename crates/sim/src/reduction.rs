@@ -23,6 +23,7 @@ mod copies;
 mod faults;
 mod hard;
 mod oracle;
+mod relays;
 mod setting;
 mod site;
 mod what;
@@ -154,7 +155,7 @@ impl<'a> Job<'a> {
             setting,
             simulation,
             sites: (0..3 * setting.hosts)
-                .map(|site| SiteState::new(Site(site)))
+                .map(|site| SiteState::new(Site(site), setting.relays))
                 .collect(),
             open: 0..setting.calls.count.into(),
             first_waiting: 0,
@@ -290,6 +291,10 @@ impl<'a> Job<'a> {
                     self.hold(process, vec![member]);
                 }
             }
+            What::Collect(parcel) => self.collect(process, parcel),
+            What::Spread(parcels) => self.spread(process, parcels),
+            What::Parcels(parcels) => self.unpack(process, parcels),
+            What::RelayDue => self.pass_on_held(process),
             What::ToScheduler(from, message, results) => {
                 self.sites[at].enclosed.extend(results);
                 let parts: Vec<u64> = self.sites[from.0 as usize].begins.keys().copied().collect();
@@ -385,8 +390,7 @@ impl<'a> Job<'a> {
             && process.0 != from.0
         {
             let what = What::EndHeard(Site(process.0), session);
-            self.simulation
-                .send(process, Process(from.0), MESSAGE_BYTES, what);
+            self.send_to_scheduler(process, Process(from.0), MESSAGE_BYTES, what);
         }
         self.sites[at].take_results(results);
         self.sites[at].worker.handle_scheduler(from, message);
@@ -415,7 +419,7 @@ impl<'a> Job<'a> {
         if let Some(rates) = rates.filter(|_| self.setting.are_rates_reported) {
             let seat = Process(site.seat.0);
             let what = What::ToScheduler(Site(process.0), ToScheduler::Rates(rates), Results::new());
-            self.simulation.send(process, seat, MESSAGE_BYTES, what);
+            self.send_to_scheduler(process, seat, MESSAGE_BYTES, what);
         }
     }
 
@@ -462,11 +466,11 @@ impl<'a> Job<'a> {
         let Some(scheduler) = &mut site.scheduler else {
             return;
         };
+        let mut sent = Vec::new();
         while let Some(action) = scheduler.poll_action() {
             let SchedulerAction::Send(to, message) = action else {
                 continue;
             };
-            self.from_scheduler += 1;
             let bytes = MESSAGE_BYTES + row_bytes(&message, self.call.bytes);
             let mut results = Results::new();
             if let FromScheduler::Ended { session, .. } = &message
@@ -474,18 +478,14 @@ impl<'a> Job<'a> {
             {
                 results.insert(session.call, words.clone());
             }
-            self.simulation.send(
-                process,
-                Process(to.0),
-                bytes,
-                What::FromScheduler(from, message, results),
-            );
+            sent.push((Process(to.0), bytes, What::FromScheduler(from, message, results)));
         }
         let deadline = scheduler.poll_timeout().map(Nanos::from);
         if let Some(deadline) = deadline.filter(|deadline| site.timer != Some(*deadline)) {
             self.simulation.after(deadline - now, process, What::SchedulerDue);
         }
         site.timer = deadline;
+        self.send_from_scheduler(process, sent);
     }
 
     /// Carries out what the worker of a site decided.
@@ -514,7 +514,7 @@ impl<'a> Job<'a> {
                     }
                     let results = site.enclose_results(&mut message, &self.call, hosts);
                     let what = What::ToScheduler(from, message, results);
-                    self.simulation.send(process, Process(to.0), bytes, what);
+                    self.send_to_scheduler(process, Process(to.0), bytes, what);
                 }
                 WorkerAction::Grant { to, grant, .. } => {
                     self.simulation

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
-use ropewalk_names::Epoch;
+use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::{ChunkHeader, Failure, Member, Session, Site, ToScheduler};
 use ropewalk_rpc::{Engine, Fault, Responder, Transfer};
 use serde::Serialize;
@@ -18,8 +18,8 @@ use super::{
     lines::{Kind, Taken},
     outbox::is_silent,
     procedures::{
-        Admission, AskedCopy, ChunkPlace, Forward, KeepCopy, Knock, Ready, SettledBytes, TakeChunk,
-        TakeGrants, TellMember, TellSeat, TellSite, ToMember,
+        Admission, AskedCopy, ChunkPlace, Collect, Forward, KeepCopy, Knock, Ready, SettledBytes, Spread,
+        TakeChunk, TakeGrants, TellMember, TellSeat, TellSite, TellTogether, ToMember,
     },
     progress::ProgressThread,
     roster::Card,
@@ -53,6 +53,9 @@ struct Post {
 enum Mail {
     Letters(Letters),
     Forward(Box<Forwarded>, Responder<()>),
+    Collect(Box<Forwarded>, Responder<()>),
+    Together(Vec<Forwarded>),
+    Spread(Vec<Forwarded>, Responder<Vec<Rank>>),
     ToMember(Vec<ToMember>),
     /// With its bytes, unless this rank is to read them.
     Chunk(Box<(ChunkHeader, Bytes, Option<ChunkPlace>)>, Responder<Duration>),
@@ -89,6 +92,22 @@ impl Arrivals {
         engine.serve_later::<Forward>(move |_, caller, (epoch, letters), responder| {
             queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
                 Mail::Forward(letters, responder)
+            });
+        });
+        let queue = Arc::clone(&mail);
+        engine.serve_later::<Collect>(move |_, caller, (epoch, letters), responder| {
+            queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
+                Mail::Collect(letters, responder)
+            });
+        });
+        let queue = Arc::clone(&mail);
+        engine.serve::<TellTogether>(move |caller, (epoch, letters)| {
+            queue.put(caller.identity(), epoch, Mail::Together(letters))
+        });
+        let queue = Arc::clone(&mail);
+        engine.serve_later::<Spread>(move |_, caller, (epoch, letters), responder| {
+            queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
+                Mail::Spread(letters, responder)
             });
         });
         let queue = Arc::clone(&mail);
@@ -243,14 +262,20 @@ impl ProgressThread {
                 Mail::Knock(card, responder) => self.hear_knock(identity, *card, responder),
                 Mail::Ready(ready_for, responder) => self.hear_ready(identity, ready_for, responder),
                 Mail::Letters(letters) => self.take_letters(now, identity, letters),
-                Mail::Forward(letters, responder) if letters.to == self.shared.rank => {
-                    let from = letters.from;
-                    let is_heard = from.role == Role::Rank && from.rank.0 < self.shared.size;
-                    if is_heard && !self.peers.gone.contains(&from.rank) {
-                        self.take_letters(now, from, letters.letters);
-                    }
+                Mail::Forward(letters, responder) | Mail::Collect(letters, responder)
+                    if letters.to == self.shared.rank =>
+                {
+                    self.take_forwarded(now, *letters);
                     responder.answer(Ok(()));
                 }
+                Mail::Collect(letters, responder) => self.carrier.collect(now, *letters, responder),
+                Mail::Together(letters) => {
+                    let own = self.shared.rank;
+                    for letters in letters.into_iter().filter(|letters| letters.to == own) {
+                        self.take_forwarded(now, letters);
+                    }
+                }
+                Mail::Spread(letters, responder) => self.carrier.spread(letters, responder),
                 Mail::Forward(letters, responder) => {
                     let address = self.peers.addresses.get(letters.to.index());
                     let address = address.and_then(Option::as_ref);
@@ -273,6 +298,15 @@ impl ProgressThread {
                     }
                 },
             }
+        }
+    }
+
+    /// Messages that another rank has brought.
+    fn take_forwarded(&mut self, now: Duration, letters: Forwarded) {
+        let from = letters.from;
+        let is_heard = from.role == Role::Rank && from.rank.0 < self.shared.size;
+        if is_heard && !self.peers.gone.contains(&from.rank) {
+            self.take_letters(now, from, letters.letters);
         }
     }
 

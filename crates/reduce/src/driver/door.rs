@@ -9,10 +9,11 @@ use std::{
 use ropewalk_fabric::{Held, Identity, RegionHandle};
 use ropewalk_membership::{Departure, Handover, HandoverAction};
 use ropewalk_names::{Epoch, Incarnation, Rank};
-use ropewalk_reduce_core::{Recent, SendRates, Site, Term, Worker};
+use ropewalk_reduce_core::{Recent, Relays, SendRates, Site, Term, Worker};
 use ropewalk_rpc::{Call, CallOptions, Responder};
 
 use super::{
+    carrier::Carrier,
     copies::Copies,
     inherited::Inherited,
     job::Shared,
@@ -341,7 +342,8 @@ impl ProgressThread {
         self.peers = Peers::new(roster);
         self.inherited = Inherited::default();
         self.copies = Copies::new(roster.hosts.clone(), roster.epoch);
-        self.outbox = Outbox::new(roster.epoch);
+        self.outbox = Outbox::new(roster.epoch, self.engine.identity(), next.size);
+        self.carrier = Carrier::new(Relays::of(next.size), next.rank);
         self.roads = Roads::new(self.engine.identity(), roster.hosts.clone());
         self.arrivals.begin_epoch();
         self.ended = Recent::new(Worker::ENDED_MAX);

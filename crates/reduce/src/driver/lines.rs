@@ -7,22 +7,27 @@ use std::{
 
 use ropewalk_fabric::{Address, Identity};
 use ropewalk_names::{Epoch, Incarnation, Rank};
-use ropewalk_reduce_core::{FromScheduler, Grant, Session};
+use ropewalk_reduce_core::{FromScheduler, Grant, Relays, Session, Site};
 use ropewalk_rpc::{Call, CallOptions, Engine, Procedure};
 
 use super::{
     outbox::{LOSSES_MAX, is_busy},
-    procedures::{Forward, MESSAGES_MAX, TakeGrants, TellSeat, TellSite},
+    procedures::{Collect, Forward, MESSAGES_MAX, Spread, TakeGrants, TellSeat, TellSite},
     roads::{Road, Roads},
 };
 use crate::message::{Forwarded, Letters, Numbered, ToSeat, ToSite};
 
 /// The messages to all ranks. One that has a number is sent until its receiver has answered; of those with the same
 /// number the receiver takes the first. A message to a full line is lost, which breaks the line.
-#[derive(Default)]
 pub(super) struct Lines {
     epoch: Epoch,
+    own: Identity,
     messages: BTreeMap<Rank, Messages>,
+    relays: Relays,
+    /// The relays that carry nothing any more, and the ranks to which nothing is carried.
+    without_relay: BTreeSet<Rank>,
+    /// Messages under way to relays, for several ranks each.
+    spreads: BTreeMap<u64, Call<Vec<Rank>>>,
     /// The number of the last message.
     last: u64,
     broken: BTreeSet<(Rank, Kind)>,
@@ -48,7 +53,16 @@ struct Line<M> {
 struct Batch<M> {
     messages: Vec<Numbered<M>>,
     via: Option<Rank>,
-    answer: Call<()>,
+    answer: BatchAnswer,
+}
+
+/// The answer that is waited for.
+enum BatchAnswer {
+    Own(Call<()>),
+    /// That of the relay through which they go.
+    OfRelay(Call<()>),
+    /// The same, for the messages of this spread.
+    OfSpread(u64),
 }
 
 /// A batch was answered, or will never be.
@@ -106,10 +120,16 @@ impl Letter for Grant {
 }
 
 impl Lines {
-    pub(super) fn new(epoch: Epoch) -> Self {
+    pub(super) fn new(epoch: Epoch, own: Identity, relays: Relays) -> Self {
         Self {
             epoch,
-            ..Self::default()
+            own,
+            messages: BTreeMap::new(),
+            relays,
+            without_relay: BTreeSet::new(),
+            spreads: BTreeMap::new(),
+            last: 0,
+            broken: BTreeSet::new(),
         }
     }
 
@@ -187,23 +207,35 @@ impl Lines {
         })
     }
 
-    /// A rank is gone: it gets nothing any more.
+    /// A rank is gone: it gets nothing any more, and carries nothing.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.messages.remove(&rank);
+        self.without_relay.insert(rank);
+        for messages in self.messages.values_mut() {
+            messages.recall(Some(rank));
+        }
+    }
+
+    /// The relays that have not answered for messages that they carry.
+    pub(super) fn relays_in_use(&self) -> BTreeSet<Rank> {
+        let of_relay =
+            |messages: &Messages| [messages.to_seat.relay_in_use(), messages.to_site.relay_in_use()];
+        self.messages.values().flat_map(of_relay).flatten().collect()
     }
 
     /// Lets messages under way to a rank, through `via` or directly, wait again: they go another way.
     pub(super) fn recall(&mut self, rank: Rank, via: Option<Rank>) {
         if let Some(messages) = self.messages.get_mut(&rank) {
-            messages.to_seat.recall(via);
-            messages.to_site.recall(via);
-            messages.grants.recall(via);
+            messages.recall(via);
         }
     }
 
     /// Hands to the engine as much as it takes.
     pub(super) fn send(&mut self, engine: &mut Engine, addresses: &[Option<Address>], roads: &mut Roads) {
         let epoch = self.epoch;
+        if self.relays.are_any() {
+            self.send_through_relays(engine, addresses, roads);
+        }
         self.messages.retain(|&rank, messages| {
             if addresses[rank.index()].is_none() {
                 return false;
@@ -219,9 +251,120 @@ impl Lines {
         });
     }
 
+    /// Hands to relays what they carry: messages for the scheduler, and those of the scheduler here.
+    fn send_through_relays(&mut self, engine: &mut Engine, addresses: &[Option<Address>], roads: &Roads) {
+        let own = self.own.rank;
+        let (relays, without_relay) = (self.relays, &self.without_relay);
+        let between = |rank: Rank, scheduler: Rank| {
+            let relay = relays.between(Site(rank.0), Site(scheduler.0))?;
+            let relay = Rank(relay.0);
+            let is_fit = ![relay, rank, scheduler]
+                .iter()
+                .any(|rank| without_relay.contains(rank));
+            let address = addresses[relay.index()].as_ref().filter(|_| is_fit)?;
+            Some((relay, address))
+        };
+        let mut spread: BTreeMap<Rank, Vec<Rank>> = BTreeMap::new();
+        for (&rank, messages) in &mut self.messages {
+            if addresses[rank.index()].is_none() || roads.is_detour(rank) {
+                continue;
+            }
+            if messages.to_seat.has_waiting()
+                && let Some((relay, address)) = between(own, rank)
+            {
+                let letters = Forwarded {
+                    from: self.own,
+                    to: rank,
+                    letters: ToSeat::pack(messages.to_seat.next_batch()),
+                };
+                let call = engine.call::<Collect>(address, &(self.epoch, Box::new(letters)), MESSAGE_TIMEOUT);
+                if let Ok(call) = call {
+                    messages.to_seat.begin(Some(relay), BatchAnswer::OfRelay(call));
+                }
+            }
+            if messages.to_site.has_waiting()
+                && let Some((relay, _)) = between(rank, own)
+            {
+                spread.entry(relay).or_default().push(rank);
+            }
+        }
+        for (relay, ranks) in spread.into_iter().filter(|(_, ranks)| ranks.len() > 1) {
+            let letters = ranks.iter().filter_map(|rank| {
+                Some(Forwarded {
+                    from: self.own,
+                    to: *rank,
+                    letters: ToSite::pack(self.messages.get(rank)?.to_site.next_batch()),
+                })
+            });
+            let input = (self.epoch, letters.collect::<Vec<_>>());
+            let Some(address) = &addresses[relay.index()] else {
+                continue;
+            };
+            let Ok(call) = engine.call::<Spread>(address, &input, MESSAGE_TIMEOUT) else {
+                continue;
+            };
+            self.last += 1;
+            self.spreads.insert(self.last, call);
+            for rank in ranks {
+                if let Some(messages) = self.messages.get_mut(&rank) {
+                    messages
+                        .to_site
+                        .begin(Some(relay), BatchAnswer::OfSpread(self.last));
+                }
+            }
+        }
+    }
+
+    /// Takes the answers of relays. What they have not carried goes without them from now on.
+    fn hear_relays(&mut self) -> Vec<Answered> {
+        let mut answered = Vec::new();
+        let answers = self.spreads.iter_mut();
+        let answers = answers.filter_map(|(number, call)| Some((*number, call.try_take()?.ok())));
+        let answers: BTreeMap<u64, Option<Vec<Rank>>> = answers.collect();
+        self.spreads.retain(|number, _| !answers.contains_key(number));
+        for (&rank, messages) in &mut self.messages {
+            let (to_seat, to_site) = (&mut messages.to_seat, &mut messages.to_site);
+            if let Some(BatchAnswer::OfRelay(call)) =
+                to_seat.under_way.as_mut().map(|batch| &mut batch.answer)
+                && let Some(result) = call.try_take()
+            {
+                let via = to_seat.under_way.as_ref().and_then(|batch| batch.via);
+                match result {
+                    Ok(()) => answered.push(to_seat.is_answered(rank)),
+                    Err(_) => {
+                        self.without_relay.extend(via);
+                        to_seat.recall(via);
+                    }
+                }
+            }
+            let spread = to_site.under_way.as_ref().and_then(|batch| match batch.answer {
+                BatchAnswer::OfSpread(number) => Some((answers.get(&number)?, batch.via)),
+                _ => None,
+            });
+            match spread {
+                None => {}
+                Some((Some(missed), _)) if !missed.contains(&rank) => {
+                    answered.push(to_site.is_answered(rank));
+                }
+                Some((missed, via)) => {
+                    // A rank that was missed may be stopped, or cut off from the relay alone.
+                    self.without_relay.extend(match missed {
+                        Some(_) => Some(rank),
+                        None => via,
+                    });
+                    to_site.recall(via);
+                }
+            }
+        }
+        answered
+    }
+
     /// The batches that were answered since the last call, or will never be. The latter wait again.
     pub(super) fn collect(&mut self) -> Vec<Answered> {
-        let mut answered = Vec::new();
+        let mut answered = match self.relays.are_any() {
+            true => self.hear_relays(),
+            false => Vec::new(),
+        };
         for (&rank, messages) in &mut self.messages {
             let answers = [
                 messages.to_seat.answer(rank),
@@ -242,6 +385,12 @@ impl Messages {
     fn is_done(&self) -> bool {
         self.to_seat.is_done() && self.to_site.is_done() && self.grants.is_done()
     }
+
+    fn recall(&mut self, via: Option<Rank>) {
+        self.to_seat.recall(via);
+        self.to_site.recall(via);
+        self.grants.recall(via);
+    }
 }
 
 impl<M: Letter> Line<M> {
@@ -250,14 +399,7 @@ impl<M: Letter> Line<M> {
         if !self.could_be_sent() {
             return;
         }
-        let batch = (
-            epoch,
-            self.waiting
-                .iter()
-                .take(MESSAGES_MAX)
-                .cloned()
-                .collect::<Vec<_>>(),
-        );
+        let batch = (epoch, self.next_batch());
         let call = match road.via {
             None => {
                 let options = CallOptions {
@@ -276,42 +418,59 @@ impl<M: Letter> Line<M> {
                 engine.call::<Forward>(road.address, &(epoch, Box::new(letters)), MESSAGE_TIMEOUT)
             }
         };
-        let (_, messages) = batch;
         match call {
             Err(error) if is_busy(&error) => return,
-            Ok(answer) => {
-                self.waiting.drain(..messages.len());
-                self.under_way = Some(Batch {
-                    messages,
-                    via: road.via,
-                    answer,
-                });
-            }
+            Ok(answer) => self.begin(road.via, BatchAnswer::Own(answer)),
             // Those that cannot be sent at all are for a peer that is gone, which is noticed apart from this.
-            Err(_) => drop(self.waiting.drain(..messages.len())),
+            Err(_) => drop(self.waiting.drain(..batch.1.len())),
         }
         self.has_to_ask = false;
     }
 
     fn answer(&mut self, rank: Rank) -> Option<Answered> {
         let batch = self.under_way.as_mut()?;
-        let answer = batch.answer.try_take()?;
+        let BatchAnswer::Own(answer) = &mut batch.answer else {
+            return None;
+        };
         let via = batch.via;
-        let mut ended = Vec::new();
-        match answer {
-            Ok(()) => {
-                let messages = batch.messages.iter().map(|numbered| &numbered.message);
-                ended.extend(messages.filter_map(Letter::ended));
-                self.under_way = None;
-            }
-            Err(_) => self.recall(via),
+        if answer.try_take()?.is_ok() {
+            return Some(self.is_answered(rank));
         }
+        self.recall(via);
         Some(Answered {
             rank,
             via,
-            is_reached: answer.is_ok(),
-            ended,
+            is_reached: false,
+            ended: Vec::new(),
         })
+    }
+
+    /// The messages under way have got to their receiver.
+    fn is_answered(&mut self, rank: Rank) -> Answered {
+        let batch = self.under_way.take();
+        let via = batch.as_ref().and_then(|batch| batch.via);
+        let messages = batch.into_iter().flat_map(|batch| batch.messages);
+        Answered {
+            rank,
+            via,
+            is_reached: true,
+            ended: messages.filter_map(|numbered| numbered.message.ended()).collect(),
+        }
+    }
+
+    /// The messages that are sent next.
+    fn next_batch(&self) -> Vec<Numbered<M>> {
+        self.waiting.iter().take(MESSAGES_MAX).cloned().collect()
+    }
+
+    /// The next messages are under way.
+    fn begin(&mut self, via: Option<Rank>, answer: BatchAnswer) {
+        let count = self.waiting.len().min(MESSAGES_MAX);
+        self.under_way = Some(Batch {
+            messages: self.waiting.drain(..count).collect(),
+            via,
+            answer,
+        });
     }
 
     fn recall(&mut self, via: Option<Rank>) {
@@ -335,6 +494,17 @@ impl<M> Line<M> {
             self.waiting.push_back(message);
         }
         has_room
+    }
+
+    /// Says if messages could be sent now.
+    fn has_waiting(&self) -> bool {
+        self.under_way.is_none() && !self.has_to_ask && !self.waiting.is_empty()
+    }
+
+    /// The relay that carries messages and has not answered.
+    fn relay_in_use(&self) -> Option<Rank> {
+        let batch = self.under_way.as_ref()?;
+        batch.via.filter(|_| !matches!(batch.answer, BatchAnswer::Own(_)))
     }
 
     fn could_be_sent(&self) -> bool {
@@ -419,7 +589,12 @@ mod tests {
             session: Session { group: 0, call: 0 },
             digests: Vec::new(),
         };
-        let mut lines = Lines::default();
+        let own = Identity {
+            role: Role::Rank,
+            rank: Rank(2),
+            incarnation: Incarnation(0),
+        };
+        let mut lines = Lines::new(Epoch(0), own, Relays::of(3));
         (0..Line::<ToSeat>::WAITING_MAX)
             .map(message)
             .for_each(|message| lines.tell_seat(Rank(0), message));

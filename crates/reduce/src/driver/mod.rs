@@ -9,6 +9,7 @@ mod barrier;
 mod bootstrap;
 mod broadcast;
 mod buffer_reduction;
+mod carrier;
 mod contribution;
 mod copies;
 mod council;

@@ -6,9 +6,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use ropewalk_fabric::{Address, HandshakeError, PeerDeath, RegionHandle, SubmitError};
+use ropewalk_fabric::{Address, HandshakeError, Identity, PeerDeath, RegionHandle, SubmitError};
 use ropewalk_names::{Epoch, Rank};
-use ropewalk_reduce_core::ChunkHeader;
+use ropewalk_reduce_core::{ChunkHeader, Relays};
 use ropewalk_rpc::{Call, CallError, Engine};
 
 use super::{
@@ -50,10 +50,11 @@ struct Sent {
 }
 
 impl Outbox {
-    pub(super) fn new(epoch: Epoch) -> Self {
+    /// Everything on its way in an epoch, from this member of a job of so many ranks.
+    pub(super) fn new(epoch: Epoch, own: Identity, size: u32) -> Self {
         Self {
             epoch,
-            lines: Lines::new(epoch),
+            lines: Lines::new(epoch, own, Relays::of(size)),
             chunks: VecDeque::new(),
             sends: Vec::new(),
         }

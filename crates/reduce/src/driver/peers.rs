@@ -193,6 +193,7 @@ impl ProgressThread {
             Kind::Left(_) => None,
         }));
         needed.extend(self.copies.keepers());
+        needed.extend(self.outbox.lines.relays_in_use());
         needed.extend(awaited);
         needed.extend(for_step);
         if self.council.is_some() && !short.is_empty() {
@@ -342,6 +343,7 @@ impl ProgressThread {
         self.peers.addresses[rank.index()] = None;
         self.peers.suspects.remove(&rank);
         self.outbox.lines.forget(rank);
+        self.carrier.handle_gone(rank);
         self.roads.open(rank);
         self.abandon_chunks(rank);
         let left = self.sites.of_left(rank);

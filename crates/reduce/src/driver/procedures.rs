@@ -48,6 +48,34 @@ impl Procedure for Forward {
     type Output = ();
 }
 
+/// Brings messages for the scheduler to a relay, which carries them with those of others; the answer says that the
+/// scheduler has them.
+pub(super) struct Collect;
+
+impl Procedure for Collect {
+    const NAME: &'static str = "ropewalk.reduce.collect";
+    type Input = (Epoch, Box<Forwarded>);
+    type Output = ();
+}
+
+/// Brings the messages of several ranks to the scheduler.
+pub(super) struct TellTogether;
+
+impl Procedure for TellTogether {
+    const NAME: &'static str = "ropewalk.reduce.tell-together";
+    type Input = (Epoch, Vec<Forwarded>);
+    type Output = ();
+}
+
+/// Brings messages of the scheduler to a relay, for several ranks. The answer names those that have not got theirs.
+pub(super) struct Spread;
+
+impl Procedure for Spread {
+    const NAME: &'static str = "ropewalk.reduce.spread";
+    type Input = (Epoch, Vec<Forwarded>);
+    type Output = Vec<Rank>;
+}
+
 /// Brings a chunk from child to parent, as the data of the call unless the parent is to read it by itself. The answer
 /// says when it arrived, by the parent's clock.
 pub(super) struct TakeChunk;

@@ -10,8 +10,8 @@ use std::{
 use ropewalk_fabric::{AgentLink, SpanKind};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    Failure, FromScheduler, GiveUp, Place, Recent, SendRates, Session, Site, StreamId, ToScheduler, Worker,
-    WorkerAction,
+    Failure, FromScheduler, GiveUp, Place, Recent, Relays, SendRates, Session, Site, StreamId, ToScheduler,
+    Worker, WorkerAction,
 };
 use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::{
     account::{Account, encoded_bytes},
     arrivals::Arrivals,
+    carrier::Carrier,
     copies::{Copies, WayToSeat},
     council::Council,
     door::{Door, seat_of, worker_of},
@@ -62,6 +63,7 @@ pub(super) struct ProgressThread {
     pub(super) sites: Sites,
     pub(super) outbox: Outbox,
     pub(super) roads: Roads,
+    pub(super) carrier: Carrier,
     /// Who has come back, and the step to the next epoch.
     pub(super) door: Door,
     pub(super) running: BTreeMap<Session, Running>,
@@ -98,8 +100,9 @@ impl ProgressThread {
             inherited: Inherited::default(),
             copies: Copies::new(roster.hosts.clone(), roster.epoch),
             sites: Sites::new(shared.size),
-            outbox: Outbox::new(roster.epoch),
+            outbox: Outbox::new(roster.epoch, engine.identity(), shared.size),
             roads: Roads::new(engine.identity(), roster.hosts.clone()),
+            carrier: Carrier::new(Relays::of(shared.size), rank),
             door: Door::default(),
             engine,
             running: BTreeMap::new(),
@@ -452,6 +455,14 @@ impl ProgressThread {
         self.give_back();
     }
 
+    /// Goes on with what this rank carries for others.
+    fn carry(&mut self) {
+        let now = self.now();
+        let epoch = self.shared.roster.epoch;
+        self.carrier
+            .carry(&mut self.engine, now, epoch, &self.peers.addresses);
+    }
+
     /// The time until there is something to do; `None` if there is now.
     fn idle(&mut self) -> Option<Idle> {
         let now = Instant::now();
@@ -467,6 +478,7 @@ impl ProgressThread {
             unsent,
             self.peers.next_deadline(),
             self.roads.next_deadline(),
+            self.carrier.next_deadline(self.origin, now + UNSENT_RETRY),
             self.council_deadline(),
             self.door.next_deadline(now),
             overdue,
@@ -505,6 +517,7 @@ impl Machines for ProgressThread {
         self.receive_reads();
         self.receive_answers();
         self.roads.see_to_forwarded();
+        self.carry();
         self.notice_lost_peers();
         self.watch_peers();
         self.confer();

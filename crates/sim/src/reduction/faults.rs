@@ -130,6 +130,9 @@ impl Job<'_> {
             };
             let calls = (0..self.setting.calls.count.into()).filter(|call| !has_let_go(*call));
             let calls: Vec<u64> = calls.collect();
+            if calls.is_empty() {
+                self.oracle.note_let_go(Member(rank), agent.0);
+            }
             let original = (Member(rank), self.tokens[rank as usize]);
             self.contribute_to(agent, calls, &[original]);
             let site = &mut self.sites[agent.0 as usize];
@@ -160,6 +163,7 @@ impl Job<'_> {
         for site in copy.into_iter().chain([lost]) {
             self.sites[at].lost.insert(site);
             self.sites[at].give_up_sends(site);
+            self.send_without(process, site);
             if process.0 < hosts {
                 let kept = self.copy_kept_by(process.0);
                 self.sites[kept.0 as usize].give_up_sends(site);

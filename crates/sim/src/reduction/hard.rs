@@ -1,5 +1,7 @@
 //! The harder job of a seed: more hosts, fewer windows than chunks, and faults close to each other.
 
+use ropewalk_reduce_core::Relays;
+
 use super::{Fault, Made, Setting, Slow};
 use crate::{Dice, Nanos};
 
@@ -20,6 +22,9 @@ impl Setting {
             // Small jobs have fewer than these.
             setting.hosts = dice.within(20..65) as u32;
             setting.calls.bytes /= 8;
+        }
+        if dice.once_in(2) {
+            setting.relays = Relays::in_groups(setting.hosts, dice.within(2..8) as u32);
         }
         if dice.once_in(2) && setting.calls.made != Made::SideBySide {
             let element = dice.within(1 << 17..1 << 20);

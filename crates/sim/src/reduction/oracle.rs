@@ -90,6 +90,13 @@ impl Oracle {
         self.holders.entry(member.0).or_default().insert(site);
     }
 
+    /// A rank has let go of its contribution, since it has heard of the end, and so its agent inherits nothing.
+    pub(super) fn note_let_go(&mut self, member: Member, agent: u32) {
+        if let Some(holders) = self.holders.get_mut(&member.0) {
+            holders.remove(&agent);
+        }
+    }
+
     /// All who have the original of a member are gone; or nobody had it, and its rank is gone.
     fn is_lost(&self, member: Member) -> bool {
         let is_gone = |site: &u32| self.gone.contains(site);

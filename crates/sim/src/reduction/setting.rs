@@ -1,4 +1,4 @@
-use ropewalk_reduce_core::{Call, Contributions, Member, OnLoss, OnRootLoss, Order};
+use ropewalk_reduce_core::{Call, Contributions, Member, OnLoss, OnRootLoss, Order, Relays};
 
 use crate::{Dice, Host, Nanos, Network};
 
@@ -13,6 +13,8 @@ pub struct Setting {
     pub cluster: Cluster,
     /// When a process is given up, or not waited for.
     pub timeouts: Timeouts,
+    /// The ranks through which messages to and from the scheduler go.
+    pub relays: Relays,
     /// So long after its rank has called a contribution is also on the next host; never if there is no time.
     pub copies: Option<Nanos>,
     /// Calls count only so long after their copies are made; if there is no time, at once.
@@ -194,6 +196,7 @@ impl Setting {
                 link: Nanos::from_millis(100),
                 late_rank: Nanos::from_millis(5),
             },
+            relays: Relays::of(hosts),
             copies: None,
             acknowledged: None,
             late: Vec::new(),

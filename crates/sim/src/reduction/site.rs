@@ -4,11 +4,11 @@ use std::{
 };
 
 use ropewalk_reduce_core::{
-    Call, Chunk, ChunkHeader, End, Order, Place, Scheduler, SendRates, Site, StreamId, Term, ToScheduler,
-    Worker,
+    Call, Chunk, ChunkHeader, End, Order, Place, Relays, Scheduler, SendRates, Site, StreamId, Term,
+    ToScheduler, Worker,
 };
 
-use super::{oracle, what::Results};
+use super::{oracle, relays::Post, what::Results};
 use crate::Nanos;
 
 /// A rank or an agent.
@@ -29,6 +29,8 @@ pub(super) struct SiteState {
     pub(super) results: Results,
     /// The results that came with ends or, at a scheduler, from who had them.
     pub(super) enclosed: Results,
+    /// Its messages to and from schedulers, in a job with relays.
+    pub(super) post: Post,
     /// When the scheduler's timer fires.
     pub(super) timer: Option<Nanos>,
     pub(super) has_called: bool,
@@ -39,7 +41,7 @@ pub(super) struct SiteState {
 }
 
 impl SiteState {
-    pub(super) fn new(site: Site) -> Self {
+    pub(super) fn new(site: Site, relays: Relays) -> Self {
         Self {
             worker: Worker::new(site, Site(0), Term(0)),
             rates: SendRates::new(site),
@@ -51,6 +53,7 @@ impl SiteState {
             windows: BTreeMap::new(),
             results: Results::new(),
             enclosed: Results::new(),
+            post: Post::new(relays, site),
             timer: None,
             has_called: false,
             begins: BTreeMap::new(),

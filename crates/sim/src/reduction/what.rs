@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ropewalk_reduce_core::{ChunkHeader, FromScheduler, Grant, Member, Session, Site, StreamId, ToScheduler};
 
-use crate::Nanos;
+use crate::{Nanos, Process};
 
 /// The chunks of a result by their first byte: their lengths and words.
 pub(super) type Words = BTreeMap<u64, (u64, u64)>;
@@ -23,6 +23,14 @@ pub(super) enum What {
     ToScheduler(Site, ToScheduler, Results),
     /// With an end, a result that is short.
     FromScheduler(Site, FromScheduler, Results),
+    /// At a relay: from a rank of its group, to a scheduler.
+    Collect(Parcel),
+    /// At a relay: from a scheduler, to ranks of its group.
+    Spread(Vec<Parcel>),
+    /// At their receiver.
+    Parcels(Vec<Parcel>),
+    /// A relay passes on what it holds.
+    RelayDue,
     /// The answer to an end.
     EndHeard(Site, Session),
     Grant(Grant),
@@ -45,6 +53,17 @@ pub(super) enum What {
     Heal(u32, u32),
     /// One host has heard nothing of another one for long, if the cut between them lasts.
     Silent(u32, u32),
+}
+
+/// A message to or from a scheduler, in a job with relays. It is taken once, on whichever way it comes.
+#[derive(Clone, Debug)]
+pub(super) struct Parcel {
+    /// Those of a sender ascend.
+    pub(super) number: u64,
+    pub(super) from: Process,
+    pub(super) to: Process,
+    pub(super) bytes: u64,
+    pub(super) what: Box<What>,
 }
 
 impl What {
