@@ -1,5 +1,6 @@
 //! Runs whose state is saved by name.
 
+mod buffer;
 mod decisions;
 mod error;
 mod options;

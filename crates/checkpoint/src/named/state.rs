@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use bytemuck::Pod;
 use ropewalk_checkpoint_core::{StateEntry, StateHeader, StateHeaderError};
 
+use super::buffer::{Buffer, copy};
+
 /// A type of numbers whose arrays can be saved by name.
 pub trait StateElement: Pod {
     /// The name of the type in the file, as NumPy calls it.
@@ -182,18 +184,27 @@ pub(super) fn header_of(state: &[Named<'_>]) -> Result<StateHeader, StateHeaderE
     StateHeader::new(state.iter().map(Named::entry).collect::<Result<_, _>>()?)
 }
 
-/// Copies a state to a buffer as it stands in the file. A buffer that was long enough before is not made longer.
-pub(super) fn copy_out(state: &[Named<'_>], buffer: &mut Vec<u8>) -> Result<(), StateHeaderError> {
+/// Copies a state to a buffer as it stands in the file.
+pub(super) fn copy_out(state: &[Named<'_>], buffer: &mut Buffer) -> Result<(), StateHeaderError> {
     let header = header_of(state)?;
     let (text, offsets) = (header.encode(), header.offsets());
-    buffer.resize(offsets.last().map_or(0, |&end| end as usize), 0);
-    buffer[..text.len()].copy_from_slice(text.as_bytes());
+    let length = offsets.last().map_or(0, |&end| end as usize);
+    // Placed for the copy that takes longest.
+    let largest = state
+        .iter()
+        .zip(&offsets)
+        .max_by_key(|(named, _)| named.bytes().len());
+    let (offset, source) = largest.map_or((0, std::ptr::null()), |(named, &start)| {
+        (start as usize, named.bytes().as_ptr())
+    });
+    let room = buffer.room(length, offset, source);
+    room[..text.len()].copy_from_slice(text.as_bytes());
     let mut end = text.len();
     for (named, &start) in state.iter().zip(&offsets) {
         let (start, bytes) = (start as usize, named.bytes());
-        buffer[end..start].fill(0);
+        room[end..start].fill(0);
         end = start + bytes.len();
-        buffer[start..end].copy_from_slice(bytes);
+        copy(&mut room[start..end], bytes);
     }
     Ok(())
 }

@@ -1,13 +1,10 @@
 //! Saves of named state, written in the background from one buffer.
 
-use std::{
-    hint::black_box,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropewalk_checkpoint_core::{Level, StateHeaderError};
 
-use super::{error::RunError, state_file::STATE_FILE};
+use super::{buffer::Buffer, error::RunError, state_file::STATE_FILE};
 use crate::{
     background::{BackgroundStore, Ended},
     files::{Files, RealFiles},
@@ -16,12 +13,11 @@ use crate::{
 
 /// A [`BackgroundStore`] and the buffer from which it writes.
 ///
-/// The buffer is used again, so that its pages are touched only once: by the thread, while the program computes. It is
-/// locked by the thread while a save is under way, and by the program after it has waited for that.
+/// The pages of the buffer are touched by the thread, while the program computes. It is locked by the thread while a save is under way, and by the program after it has waited for that.
 #[derive(Debug)]
 pub(super) struct Writer {
     saves: BackgroundStore,
-    buffer: Arc<Mutex<Vec<u8>>>,
+    buffer: Arc<Mutex<Buffer>>,
 }
 
 impl Writer {
@@ -31,7 +27,7 @@ impl Writer {
     pub(super) fn start(store: Store, more: Vec<Store>, bytes: usize) -> Self {
         let buffer = Arc::default();
         let made = Arc::clone(&buffer);
-        let saves = BackgroundStore::start(store, more, move || *locked(&made) = touched(bytes));
+        let saves = BackgroundStore::start(store, more, move || *locked(&made) = Buffer::touched(bytes));
         Self { saves, buffer }
     }
 
@@ -50,29 +46,18 @@ impl Writer {
         &mut self,
         step: u64,
         level: Level,
-        copy: impl FnOnce(&mut Vec<u8>) -> Result<(), StateHeaderError>,
+        copy: impl FnOnce(&mut Buffer) -> Result<(), StateHeaderError>,
     ) -> Result<(), RunError> {
         copy(&mut locked(&self.buffer))?;
         let buffer = Arc::clone(&self.buffer);
         self.saves.save(step, level, move |save| {
-            RealFiles.write(&save.folder().join(STATE_FILE), &locked(&buffer))
+            RealFiles.write(&save.folder().join(STATE_FILE), &locked(&buffer).bytes())
         })?;
         Ok(())
     }
 }
 
 /// The buffer, also after a panic: each save fills it anew.
-fn locked(buffer: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+fn locked(buffer: &Mutex<Buffer>) -> MutexGuard<'_, Buffer> {
     buffer.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// A buffer whose pages exist: the first touch of a page takes longer than the copy into it.
-fn touched(bytes: usize) -> Vec<u8> {
-    let mut buffer = vec![0; bytes];
-    for page in buffer.chunks_mut(PAGE) {
-        page[0] = black_box(0);
-    }
-    buffer
-}
-
-const PAGE: usize = 4096;
