@@ -66,9 +66,15 @@ fn table(header: [&str; 3]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic);
+    if table.width().is_none_or(|width| width == 0) {
+        table.set_width(COLUMNS);
+    }
     table.set_header(header);
     table
 }
+
+/// The width where no terminal tells its own.
+const COLUMNS: u16 = 80;
 
 fn yes_or_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }

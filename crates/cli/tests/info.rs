@@ -45,3 +45,40 @@ fn providers_are_told() {
         assert!(table.contains(provider["name"].as_str().unwrap()), "{table}");
     }
 }
+
+/// The tables fit into 80 columns, or into the terminal, and say all that the JSON says.
+#[test]
+fn tables_fit_with_every_word() {
+    let info: Value = serde_json::from_str(&output(&["--json"])).unwrap();
+    let on_terminal = |columns: usize| {
+        let command = format!("stty cols {columns}; {} info", env!("CARGO_BIN_EXE_ropewalk"));
+        let output = Command::new("script")
+            .args(["-qec", &command, "/dev/null"])
+            .output()
+            .expect("script is missing: install the Debian package bsdutils");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (columns, table) in [(80, output(&[])), (80, on_terminal(80)), (60, on_terminal(60))] {
+        let wide: Vec<_> = table
+            .lines()
+            .filter(|line| line.chars().count() > columns)
+            .collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+        // The cells of the last column, whose lines were broken between and within words.
+        let cells = table
+            .lines()
+            .filter_map(|line| line.trim_end().strip_suffix('│')?.rsplit('┆').next());
+        let said = without_blanks(&cells.collect::<String>());
+        let probes = info["probes"].as_array().unwrap();
+        for probe in probes {
+            let found = without_blanks(probe["found"].as_str().unwrap());
+            assert!(said.contains(&found), "{found} in {table}");
+        }
+    }
+}
+
+fn without_blanks(text: &str) -> String {
+    text.chars()
+        .filter(|character| !character.is_whitespace())
+        .collect()
+}
