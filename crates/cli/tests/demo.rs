@@ -45,6 +45,25 @@ fn the_image_is_the_serial_one_whoever_dies() {
     }
 }
 
+/// Without `--out` the results go to a folder `ropewalk-demo` below the one where the user is, which the demo says first.
+#[test]
+fn results_go_to_a_folder_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut demo = demo(ROPEWALK.as_ref());
+    let output = demo
+        .args(["--size", "small", "--workers", "2", "--kill", "0"])
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    let out = folder.path().canonicalize().unwrap().join("ropewalk-demo");
+    let first = format!("The results go to {}.\n", out.display());
+    assert!(stdout.starts_with(&first), "{stdout}");
+    assert!(out.join("report.html").is_file());
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "more than that folder");
+}
+
 /// All workers cannot be killed: rank 0 gets the result.
 #[test]
 fn somebody_has_to_live() {

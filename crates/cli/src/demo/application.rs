@@ -36,8 +36,7 @@ impl Application {
         let path = env::current_exe()
             .context("cannot find my own executable")?
             .with_file_name(NAME);
-        let is_run_by_cargo = env::var_os("CARGO_PKG_NAME").is_some_and(|name| name == "ropewalk-cli");
-        if let Some(cargo) = env::var_os("CARGO").filter(|_| is_run_by_cargo) {
+        if let Some(cargo) = cargo() {
             build(&cargo, &path)?;
         }
         ensure!(
@@ -82,6 +81,12 @@ impl Summary {
     pub(super) fn read(said: &[u8]) -> anyhow::Result<Self> {
         serde_json::from_slice(said).context("the application tells no result")
     }
+}
+
+/// The cargo that runs this command, if one does.
+pub(super) fn cargo() -> Option<OsString> {
+    let runs_this = env::var_os("CARGO_PKG_NAME").is_some_and(|name| name == "ropewalk-cli");
+    env::var_os("CARGO").filter(|_| runs_this)
 }
 
 fn build(cargo: &OsStr, path: &Path) -> anyhow::Result<()> {

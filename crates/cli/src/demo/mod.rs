@@ -6,7 +6,7 @@ mod timeline;
 mod watched_run;
 
 use std::{
-    path::PathBuf,
+    path::{PathBuf, absolute},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -38,9 +38,11 @@ pub(crate) struct Arguments {
     /// How large a survey: `demo` has 42 shots over 5.1 km and gathers of 16 MiB, `small` is for tests.
     #[arg(long, value_parser = ["demo", "small"], default_value = "demo")]
     size: String,
-    /// Where the results go; the survey is kept beside them for the next time.
-    #[arg(long, value_name = "DIR", default_value = "target/demo")]
-    out: PathBuf,
+    /// Where the results go, and the survey for the next time.
+    ///
+    /// [default: ./ropewalk-demo, or target/demo under `cargo run`]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 /// Runs the demo. It fails unless the image is bitwise that of a serial run.
@@ -67,7 +69,13 @@ fn show(arguments: &Arguments) -> anyhow::Result<()> {
         "--kill {kill} of {workers} workers: rank 0, which gets the result, has to live"
     );
     let application = Application::find()?;
+    let default = || match application::cargo() {
+        Some(_) => "target/demo".into(),
+        None => "ropewalk-demo".into(),
+    };
+    let out = &out.clone().unwrap_or_else(default);
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    print(format_args!("The results go to {}.", absolute(out)?.display()))?;
     print("Preparing the survey of synthetic seismic data.")?;
     let survey = application.model(*seed, size, &out.join("survey"))?;
 
