@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
                 false => (words, Vec::new()),
             };
             let first = words.get(1).cloned().unwrap_or_default();
-            let command = documented_options(Arguments::command());
+            let command = with_examples(documented_options(Arguments::command(), false), "ropewalk");
             let found = command.try_get_matches_from(words);
             match found.and_then(|found| Arguments::from_arg_matches(&found)) {
                 Ok(arguments) => perform(arguments.command, run_words),
@@ -155,12 +155,24 @@ fn command(mut words: Vec<OsString>) -> Result<Command, Vec<OsString>> {
 
 /// The whole command as completions and the manual show it: `run` reads its words itself.
 fn documented() -> clap::Command {
-    documented_options(Arguments::command()).mut_subcommand("run", run::documented)
+    documented_options(Arguments::command(), true).mut_subcommand("run", run::documented)
 }
 
-/// Adds the options of `run` that `reduce` and `bench reduce` have.
-fn documented_options(command: clap::Command) -> clap::Command {
-    let some = |command| run::documented_some(command, reduce::RUN_OPTIONS);
+/// Adds the examples of manual pages to the help of a command and of those below it.
+fn with_examples(command: clap::Command, page: &str) -> clap::Command {
+    let command = command.mut_subcommands(|below| {
+        let page = format!("{page}-{}", below.get_name());
+        with_examples(below, &page)
+    });
+    match man::examples(page) {
+        Some(examples) => command.after_help(examples),
+        None => command,
+    }
+}
+
+/// Adds the options of `run` that `reduce` and `bench reduce` have, for their pages or for their help.
+fn documented_options(command: clap::Command, is_page: bool) -> clap::Command {
+    let some = |command| run::documented_some(command, reduce::RUN_OPTIONS, is_page);
     command
         .mut_subcommand("reduce", some)
         .mut_subcommand("bench", |bench| bench.mut_subcommand("reduce", some))

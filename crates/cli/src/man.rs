@@ -12,6 +12,8 @@ use std::{
 use anyhow::Context;
 use clap_mangen::Man;
 
+pub(crate) use self::sections::examples;
+
 /// Print the manual page of this command or of one of its commands, or write a page for each of these.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -61,7 +63,9 @@ fn print(command: clap::Command) -> anyhow::Result<()> {
 fn write_all(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
     let failed = || format!("cannot write manual pages to {}", folder.display());
     fs::create_dir_all(folder).with_context(failed)?;
-    write_page(command, folder).with_context(failed)
+    write_page(command, folder).with_context(failed)?;
+    let said = writeln!(io::stdout(), "The manual pages are in {}.", folder.display());
+    said.context("cannot say where the pages are")
 }
 
 /// Writes the page of a command, and those of the commands below it.

@@ -56,6 +56,23 @@ fn help_fits_the_terminal() {
     assert!(help.contains("Examples:\n  ropewalk run -n 4 "), "{help}");
 }
 
+/// The help of other commands ends with the examples of their pages, also below `bench`, and names no option twice.
+#[test]
+fn help_has_examples() {
+    for (words, example) in [
+        (&["--help"][..], "ropewalk run -n 4 ./ring"),
+        (&["reduce", "--help"], "ropewalk reduce --op "),
+        (&["bench", "reduce", "-h"], "ropewalk bench reduce "),
+    ] {
+        let help = ropewalk(words);
+        let examples = help
+            .split_once("\nExamples:\n")
+            .unwrap_or_else(|| panic!("{help}"));
+        assert!(examples.1.contains(&format!("\n    {example}")), "{help}");
+        assert!(!help.contains("(also -"), "{help}");
+    }
+}
+
 /// `help run` is the help of `run`, and `man run` its manual page.
 #[test]
 fn help_and_man_know_commands() {
@@ -112,7 +129,8 @@ fn help_has_lines_of_80_columns() {
 #[test]
 fn manual_pages_are_whole() {
     let folder = tempfile::tempdir().unwrap();
-    ropewalk(&["man", folder.path().to_str().unwrap()]);
+    let said = ropewalk(&["man", folder.path().to_str().unwrap()]);
+    assert!(said.contains(folder.path().to_str().unwrap()), "{said}");
     let mut pages = Vec::new();
     for entry in fs::read_dir(folder.path()).unwrap() {
         let path = entry.unwrap().path();

@@ -53,7 +53,13 @@ impl Kind {
             say("shape", &shape(self), &shape(usual))
         } else {
             let name = |kind: &Self| if kind.fortran_order { "Fortran's" } else { "C's" };
-            say("order of elements", &name(self), &name(usual))
+            let way = if usual.fortran_order {
+                "asfortranarray"
+            } else {
+                "ascontiguousarray"
+            };
+            let difference = say("order of elements", &name(self), &name(usual));
+            format!("{difference}; save what numpy.{way} makes of it")
         }
     }
 }

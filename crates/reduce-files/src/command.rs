@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroU32, path::PathBuf, process::ExitCode};
 
+use clap::builder::TypedValueParser;
 use ropewalk_launch::JobSpec;
 use ropewalk_output_file::OutputFile;
 
@@ -19,7 +20,7 @@ pub struct Arguments {
     op: Operator,
     /// How many processes share the files [default: one for some MB, at most one for each core, or for each slot of the
     /// given hosts, and for each file]
-    #[arg(short, long = "processes", value_name = "N")]
+    #[arg(short, long = "processes", value_name = "N", value_parser = one_or_more())]
     n: Option<NonZeroU32>,
     /// Where the result goes: a file, which is replaced, a pipe or a device; - is the standard output
     #[arg(short, long, value_name = "OUT.npy")]
@@ -30,6 +31,11 @@ pub struct Arguments {
     /// The arrays
     #[arg(required_unless_present = "files_from", value_name = "IN.npy")]
     inputs: Vec<PathBuf>,
+}
+
+/// Clap's own parser of such numbers speaks of types.
+fn one_or_more() -> impl TypedValueParser<Value = NonZeroU32> {
+    clap::value_parser!(u32).range(1..).try_map(NonZeroU32::try_from)
 }
 
 /// Runs the command: 0 if the output is written, 2 if the files given are at fault, 1 for any other failure, 128 and

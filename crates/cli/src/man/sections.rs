@@ -61,6 +61,17 @@ pub(super) fn of(name: &str) -> String {
     text + &heading("SEE ALSO") + ".nh\n" + &pages.join(",\n") + "\n"
 }
 
+/// The examples of a page, for help on a terminal.
+pub(crate) fn examples(page: &str) -> Option<String> {
+    let sections = PAGES.iter().find(|sections| sections.page == page)?;
+    let mut text = "Examples:".to_owned();
+    for (purpose, command) in sections.examples {
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n  {purpose}\n    {}", command.replace('\n', "\n    "));
+    }
+    (!sections.examples.is_empty()).then_some(text)
+}
+
 /// The variables that stand for options of `run` that a command has.
 fn run_variables(page: &str) -> impl Iterator<Item = Entry> {
     reader_variables(match page {
@@ -444,7 +455,7 @@ const PAGES: &[Sections] = &[
             ),
             (
                 "Those of each new one:",
-                "ropewalk completions bash > ~/.local/share/bash-completion/completions/ropewalk",
+                "ropewalk completions bash \\\n  > ~/.local/share/bash-completion/completions/ropewalk",
             ),
         ],
         exit_status: OTHERS_EXIT_STATUS,

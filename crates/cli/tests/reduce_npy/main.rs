@@ -235,6 +235,7 @@ os.mkfifo('pipe.npy')
             "its element type is f64, that of most of the others f32",
         ),
         ("order.npy", "its order of elements is Fortran's"),
+        ("order.npy", "save what numpy.ascontiguousarray makes of it"),
         ("long-double.npy", "its elements are <f16"),
         ("structure.npy", "its elements are structures"),
         ("text.npy", "no .npy file"),

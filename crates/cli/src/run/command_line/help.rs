@@ -36,7 +36,7 @@ pub(crate) fn documented(command: Command) -> Command {
     let command = command.about(TITLE).long_about(format!("{TITLE} {DASHES}"));
     GROUPS.iter().fold(command, |command, group| {
         let options = group.rows.iter().filter(|row| row.is_option());
-        command.args(options.map(|row| row.argument().help_heading(group.heading)))
+        command.args(options.map(|row| row.argument(true).help_heading(group.heading)))
     })
 }
 
@@ -54,10 +54,10 @@ pub(crate) fn reader_variables(
     meant.map(|row| (row.usage, row.help))
 }
 
-/// Adds some of the options, by their first names, to those of another command.
-pub(crate) fn documented_some(command: Command, known: &[&str]) -> Command {
+/// Adds some of the options, by their first names, to those of another command: for its page, or for its help.
+pub(crate) fn documented_some(command: Command, known: &[&str], is_page: bool) -> Command {
     let rows = rows().filter(|row| row.is_option() && row.is_one_of(known));
-    command.args(rows.map(|row| row.argument().help_heading("As for `ropewalk run`")))
+    command.args(rows.map(|row| row.argument(is_page).help_heading("As for `ropewalk run`")))
 }
 
 fn variables() -> impl Iterator<Item = &'static Row> {
@@ -70,7 +70,7 @@ impl Row {
     }
 
     /// The option as clap shows it: its first name with two dashes, its letter, and the others as aliases.
-    fn argument(&self) -> Arg {
+    fn argument(&self, is_page: bool) -> Arg {
         let mut names = self.bare_names();
         let name = names.next().expect("each row has a name");
         let mut argument = match name.as_bytes() {
@@ -85,8 +85,8 @@ impl Row {
             };
             others.push(format!("-{other}"));
         }
-        // Manual pages show no aliases.
-        let help = match others.is_empty() {
+        // Manual pages show no aliases, and help does.
+        let help = match others.is_empty() || !is_page {
             true => self.help.trim().to_owned(),
             false => format!("{} (also {})", self.help.trim(), others.join(", ")),
         };

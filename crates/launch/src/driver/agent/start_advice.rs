@@ -43,6 +43,7 @@ fn advice(kind: StartErrorKind, segment: &Segment) -> Option<String> {
         StartErrorKind::NotFound if name.as_os_str().as_bytes().contains(&b' ') => {
             Some("program and arguments are separate words, without quotes around all of them".to_owned())
         }
+        StartErrorKind::NotFound if !has_folder => Some("PATH has no program of this name".to_owned()),
         StartErrorKind::NotExecutable if has_folder => {
             let metadata = fs::metadata(&file).ok()?;
             let is_executable = metadata.permissions().mode() & 0o111 != 0;
@@ -117,6 +118,7 @@ mod tests {
             (NotFound, "./orphan", "its interpreter /no/such/python is not"),
             (NotFound, "./solver", "dynamic loader"),
             (NotFound, "echo hi", "separate words"),
+            (NotFound, "solvr", "PATH has no program"),
             (NotExecutable, "./train.py", "`python ./train.py` starts it"),
             (NotExecutable, "./plain", "`chmod +x ./plain`"),
             (NotExecutable, "./", "it is a folder"),
