@@ -3,21 +3,34 @@
 use std::{
     env, fs,
     path::Path,
-    process::Output,
+    process::{Command, Output},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use super::{Network, ROPEWALK, rig::example, slurm::Slurm, text};
+use super::{
+    Network, ROPEWALK,
+    rig::{example, write_script},
+    slurm::Slurm,
+    text,
+};
 
 const PATIENCE: Duration = Duration::from_secs(240);
+/// So many steps with a pause of so many milliseconds take longer than an allocation of a minute, and not two.
+const STEPS: &str = "3000";
+const PAUSE: &str = "20";
 
 /// Waits until a file holds some words, and returns what it holds.
 fn await_words(file: &Path, words: &str) -> String {
+    await_count(file, words, 1)
+}
+
+/// Waits until a file holds some words so often, and returns what it holds.
+fn await_count(file: &Path, words: &str, count: usize) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let found = fs::read_to_string(file).unwrap_or_default();
-        if found.contains(words) {
+        if found.matches(words).count() >= count {
             return found;
         }
         assert!(Instant::now() < deadline, "{words:?} does not come: {found}");
@@ -43,10 +56,12 @@ fn submitted(slurm: &Slurm, network: &Network, words: &[&str]) -> Output {
     submitted
 }
 
-/// A batch script starts its job again when `ropewalk run` ends with 75. The signal comes as by `--signal=USR1@60`:
-/// Slurm sends it to the agent that srun has started on the second host, and the save is that of both. The job is done
-/// in the second allocation. A job beside it is never told anything and saves before its allocation of a minute is
-/// over. Before both, a job without checkpoints runs on all hosts of its allocation.
+/// A batch script starts its job again when `ropewalk run` ends with 75, here twice. First the signal comes as by
+/// `--signal=USR1@60`: Slurm sends it to the agent that srun has started on the second host, and the save is that of
+/// both. In the next allocation it comes as by `--signal=B:USR1@60`: the script gets it, and hands it on. The third
+/// allocation ends the work. A job beside it gets no signal, has a minute and needs more: it saves before its time is
+/// over, and the next allocation ends with the result of an undisturbed run. Before both, a job without checkpoints runs
+/// on all hosts of its allocation.
 #[test]
 fn a_batch_script_requeues_itself() {
     let Some(network) = Network::new(78) else {
@@ -69,9 +84,23 @@ fn a_batch_script_requeues_itself() {
 
     let program = env::current_exe().unwrap();
     let program = program.ancestors().nth(2).unwrap().join("examples/saving_ranks");
+    let undisturbed = Command::new(ROPEWALK)
+        .args(["run", "-n", "1", "--checkpoint"])
+        .arg(network.folder().join("undisturbed-saves"))
+        .arg(&program)
+        .args([STEPS, STEPS, "0"])
+        .output()
+        .unwrap();
+    assert!(undisturbed.status.success(), "{undisturbed:?}");
     // This Slurm sends signals to all processes of a step. One that knows control groups sends them to what srun has
     // started.
-    let program = format!("env --ignore-signal=USR1 {}", program.display());
+    let deaf = network.folder().join("deaf");
+    let script = format!(
+        "#!/bin/sh\ntrap '' USR1\necho a rank begins\nexec {} \"$@\"\n",
+        program.display()
+    );
+    write_script(&deaf, &script);
+    let program = deaf.display();
     let submit = |name: &str, options: &[&str], run: &str| {
         let [output, saves] =
             [name.to_owned(), format!("{name}-saves")].map(|name| network.folder().join(name));
@@ -83,11 +112,11 @@ fn a_batch_script_requeues_itself() {
         let submitted = submitted(&slurm, &network, &[&words[..], options, &run].concat());
         (text(&submitted.stdout).trim().to_owned(), output, saves)
     };
-    let run = format!("-n 1 {program} 1000000000 advised");
+    let run = format!("-n 1 {program} {STEPS} advised {PAUSE}");
     // A signal that changes nothing takes the place of the script's.
-    let options = ["-w", "host1", "-N1", "--time=1", "--signal=CONT", "--no-requeue"];
+    let options = ["-w", "host1", "-N1", "--time=1", "--signal=CONT"];
     let (_, limited, _) = submit("limited", &options, &run);
-    let run = format!("-n 2 {program} 2000 advised 2");
+    let run = format!("-n 2 {program} 6000 advised 2");
     let (job, warned, saves) = submit("warned", &[], &run);
     let first = saves.join("generation-0000000001/rank-00001.manifest");
     let deadline = Instant::now() + PATIENCE;
@@ -96,15 +125,27 @@ fn a_batch_script_requeues_itself() {
         assert!(Instant::now() < deadline, "nothing is saved: {said:?}");
         sleep(Duration::from_millis(50));
     }
-    let told = slurm.output(&network, &["scancel", "--signal=USR1", &job]);
-    assert!(told.status.success(), "{told:?}");
+    let tell = |receiver: &[&str]| {
+        let words = [&["scancel", "--signal=USR1"], receiver, &[&job]].concat();
+        let told = slurm.output(&network, &words);
+        assert!(told.status.success(), "{told:?}");
+    };
+    tell(&[]);
     let said = await_words(&warned, "ropewalk run ended with 75");
     assert!(
         said.contains("ended by signal 10 (SIGUSR1); it has saved"),
         "{said}"
     );
+    // Those of the first allocation, and those of the second.
+    await_count(&warned, "a rank begins", 4);
+    tell(&["--batch"]);
     let said = await_words(&warned, "ropewalk run ended with 0");
-    assert!(said.contains("attempt 1 starts from generation"), "{said}");
+    assert_eq!(said.matches("ropewalk run ended with 75").count(), 2, "{said}");
+    assert_eq!(
+        said.matches("attempt 1 starts from generation").count(),
+        2,
+        "{said}"
+    );
     for rank in [0, 1] {
         let done = said.matches(&format!("rank {rank} has come to")).count();
         assert_eq!(done, 1, "{said}");
@@ -114,6 +155,11 @@ fn a_batch_script_requeues_itself() {
     assert!(
         said.contains("the time of the allocation was nearly over"),
         "{said}"
+    );
+    let said = await_words(&limited, "ropewalk run ended with 0");
+    assert!(
+        said.contains(&text(&undisturbed.stdout)),
+        "{undisturbed:?} {said}"
     );
 }
 

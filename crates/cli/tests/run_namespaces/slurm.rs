@@ -153,7 +153,8 @@ fn configuration(network: &Network, folder: &Path) -> String {
         "ClusterName=ropewalk\nSlurmctldHost=host{FRONT_END}({address})\nSlurmUser=root\nSlurmdUser=root\n\
          AuthType=auth/munge\nAuthInfo=socket={folder}/munge/socket,cred_expire=10\nProctrackType=proctrack/linuxproc\n\
          TaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\nSelectType=select/cons_tres\n\
-         SelectTypeParameters=CR_CPU\nMpiDefault=pmi2\nReturnToService=2\nSlurmdParameters=config_overrides\n\
+         SelectTypeParameters=CR_CPU\nSchedulerParameters=sched_interval=1\nMpiDefault=pmi2\nReturnToService=2\n\
+         SlurmdParameters=config_overrides\n\
          SlurmctldPort=26817\nSlurmdPort=26818\nStateSaveLocation={folder}/state\n\
          SlurmdSpoolDir={folder}/spool-%n\nSlurmctldPidFile={folder}/slurmctld.pid\n\
          SlurmdPidFile={folder}/slurmd-%n.pid\nSlurmctldLogFile={folder}/slurmctld.log\n\
