@@ -4,8 +4,8 @@
 #     sbatch requeue.sh DIRECTORY PROGRAM ARGUMENTS...
 #
 # The program asks an advisor of checkpoints when to save, and keeps its saves in DIRECTORY. The job ends with 75 if the
-# saves of all ranks are whole and work is left. A minute before the end Slurm sends SIGUSR1 to this script, which hands it
-# on: save, then end.
+# saves of all ranks are whole and work is left. A minute before the end Slurm sends SIGUSR1 to this script, which hands
+# it on: save, then end.
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --time=1:00:00

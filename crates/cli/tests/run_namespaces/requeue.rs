@@ -60,8 +60,8 @@ fn submitted(slurm: &Slurm, network: &Network, words: &[&str]) -> Output {
 /// `--signal=USR1@60`: Slurm sends it to the agent that srun has started on the second host, and the save is that of
 /// both. In the next allocation it comes as by `--signal=B:USR1@60`: the script gets it, and hands it on. The third
 /// allocation ends the work. A job beside it gets no signal, has a minute and needs more: it saves before its time is
-/// over, and the next allocation ends with the result of an undisturbed run. Before both, a job without checkpoints runs
-/// on all hosts of its allocation.
+/// over, and the next allocation ends with the result of an undisturbed run. Before both, a job without checkpoints
+/// runs on all hosts of its allocation.
 #[test]
 fn a_batch_script_requeues_itself() {
     let Some(network) = Network::new(78) else {
