@@ -2,8 +2,8 @@
 
 Beside a save of `ropewalk.checkpoint` stand a copy of the array into memory whose pages exist, and, if PyTorch is
 installed, `torch.distributed.checkpoint.async_save` of the same array. Each round begins when the saves of the one
-before have ended. Each line has the median, the shortest and the longest of 9 rounds after 2 that do not count. The time
-on the processor is that of the calling thread: it depends less on other programs of the machine.
+before have ended. Each line has the median, the shortest and the longest of 9 rounds after 2 that do not count. The
+time on the processor is that of the calling thread: it depends less on other programs of the machine.
 """
 
 import shutil

@@ -45,7 +45,7 @@ fn the_image_is_the_serial_one_whoever_dies() {
     }
 }
 
-/// Without `--out` the results go to a folder `ropewalk-demo` below the one where the user is, which the demo says first.
+/// Without `--out` the results go to a folder `ropewalk-demo` below the one where the user is. The demo says so first.
 #[test]
 fn results_go_to_a_folder_here() {
     let folder = tempfile::tempdir().unwrap();
