@@ -13,8 +13,8 @@ use crate::{
 
 /// A [`BackgroundStore`] and the buffer from which it writes.
 ///
-/// The thread touches the pages of the buffer while the program computes. It locks the buffer while a save is under way;
-/// the program locks it after it has waited for that.
+/// The thread touches the pages of the buffer while the program computes. It locks the buffer while a save is under
+/// way; the program locks it after it has waited for that.
 #[derive(Debug)]
 pub(super) struct Writer {
     saves: BackgroundStore,
