@@ -8,7 +8,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use ropewalk_reduce_core::{End, GiveUp, Member, OnLoss, OnRootLoss, Order};
+use ropewalk_reduce_core::{End, GiveUp, Member, OnLoss, OnRootLoss, Order, Relays};
 use ropewalk_sim::{
     Nanos, Process,
     reduction::{Burst, Fault, Made, Setting, Shared, Slow, run, run_in_turns, run_watched},
@@ -74,6 +74,28 @@ fn short_contributions_take_one_hop() {
             );
         }
     }
+}
+
+/// The scheduler of a large job has few messages at once, and a short reduction is over in less than half of the time. A
+/// relay that dies with what it holds costs no more than to see that it is lost.
+#[test]
+fn relays_spare_the_scheduler() {
+    const RELAY: u32 = 14;
+    let mut setting = Setting::new(200, 8);
+    let relayed = run(&setting).unwrap();
+    let messages = relayed.messages_to_scheduler + relayed.messages_from_scheduler;
+    assert!(messages < 100, "{messages}");
+    for micros in [60, 120, 180] {
+        setting.faults = vec![(Nanos::from_micros(micros), Fault::KillRank(RELAY))];
+        let killed = run(&setting).unwrap();
+        assert_eq!(killed.end, all_of_them());
+        let limit = relayed.time + setting.timeouts.detection + Nanos::from_millis(1);
+        assert!(killed.time < limit, "{:?} of {limit:?}", killed.time);
+    }
+    setting.faults.clear();
+    setting.relays = Relays::in_groups(200, 1);
+    let direct = run(&setting).unwrap();
+    assert!(relayed.time.as_seconds() < 0.5 * direct.time.as_seconds());
 }
 
 /// Undisturbed, on equal links: near the time that one link takes for the vector.

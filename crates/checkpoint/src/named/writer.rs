@@ -52,7 +52,7 @@ impl Writer {
         copy(&mut locked(&self.buffer))?;
         let buffer = Arc::clone(&self.buffer);
         self.saves.save(step, level, move |save| {
-            RealFiles.write(&save.folder().join(STATE_FILE), &locked(&buffer).bytes())
+            RealFiles.write(&save.folder().join(STATE_FILE), locked(&buffer).bytes())
         })?;
         Ok(())
     }

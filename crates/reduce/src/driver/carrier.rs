@@ -19,12 +19,15 @@ use crate::message::Forwarded;
 /// Letters that this rank carries. Their senders keep them until they are answered, and send them without it if need
 /// be.
 pub(super) struct Carrier {
-    gathering: Gathering<(Forwarded, Responder<()>)>,
+    gathering: Gathering<Carried>,
     /// Those that go on together, to the scheduler.
-    waiting: VecDeque<(Rank, Vec<(Forwarded, Responder<()>)>)>,
+    waiting: VecDeque<(Rank, Vec<Carried>)>,
     gathered: Vec<(Call<()>, Vec<Responder<()>>)>,
     spreads: Vec<Spread>,
 }
+
+/// Letters of a rank, and who answers it.
+type Carried = (Forwarded, Responder<()>);
 
 /// Letters of the scheduler for ranks of the group.
 struct Spread {

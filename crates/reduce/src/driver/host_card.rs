@@ -98,9 +98,7 @@ fn choose(own: &HostCard, cards: &[HostCard]) -> Option<Place> {
     let mut marks = BTreeSet::new();
     let hosts: Vec<&HostCard> = cards.iter().filter(|card| marks.insert(card.mark)).collect();
     let others = || hosts.iter().filter(|host| host.mark != own.mark);
-    if others().next().is_none() {
-        return None;
-    }
+    others().next()?;
     let is_of_one_host = |address| hosts.iter().filter(|host| host.has(address)).count() == 1;
     let address_in = |network: &Network, host: &HostCard| {
         let addresses = host.networks.iter().map(|its| its.address);
