@@ -144,6 +144,20 @@ const EXAMPLES: &[Package] = &[Package {
     probe: &["test", "-d", "/usr/share/doc/openfoam-examples/examples"],
 }];
 
+/// The packages that only the suites of MPI libraries need.
+const SUITES: &[Package] = &[
+    Package {
+        name: "dpkg-dev",
+        purpose: "unpacks source packages",
+        probe: &["dpkg-source", "--version"],
+    },
+    Package {
+        name: "perl",
+        purpose: "runs MPICH's suite",
+        probe: &["perl", "-MTime::HiRes", "-e", "1"],
+    },
+];
+
 /// Sees to it that everything the tests need is there.
 ///
 /// # Errors
@@ -168,6 +182,14 @@ pub(crate) fn provide_openfoam() -> anyhow::Result<()> {
 /// As [`provide`].
 pub(crate) fn provide_examples() -> anyhow::Result<()> {
     provide_all(EXAMPLES)
+}
+
+/// Sees to it that the suites of MPI libraries can be had and run.
+///
+/// # Errors
+/// As [`provide`].
+pub(crate) fn provide_suites() -> anyhow::Result<()> {
+    provide_all(SUITES)
 }
 
 fn provide_all(packages: &'static [Package]) -> anyhow::Result<()> {

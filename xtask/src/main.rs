@@ -13,6 +13,7 @@ mod fuzz;
 mod lines;
 mod look;
 mod mpi4py;
+mod mpi_suites;
 mod openfoam;
 mod papers;
 mod project;
@@ -66,6 +67,8 @@ enum Task {
     },
     /// Runs mpi4py's own tests under ours and under Hydra or Open MPI's mpirun; they come from PyPI
     Mpi4py(mpi4py::Options),
+    /// Runs the suites of MPICH and Open MPI under ours and under Hydra or mpirun, and writes the table in the book
+    MpiSuites(mpi_suites::Options),
     /// Builds the function object for OpenFOAM, and kills solvers that it saves
     Openfoam(openfoam::Options),
     /// Makes the tables and figures of the papers anew, in docs/papers
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
         Task::Lines => lines::lines(),
         Task::Look { pages } => look::look_at_all(&pages),
         Task::Mpi4py(options) => mpi4py::mpi4py(&options),
+        Task::MpiSuites(options) => mpi_suites::mpi_suites(&options),
         Task::Openfoam(options) => openfoam::openfoam(&options),
         Task::Papers(options) => papers::papers(&options),
         Task::Python => python::test(),

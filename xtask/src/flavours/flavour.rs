@@ -174,8 +174,6 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-const MPICH_4: &str = "mpich==4.0.3";
-
 /// All rows.
 pub(super) const FLAVOURS: [Flavour; 7] = [
     Flavour {
@@ -194,8 +192,8 @@ pub(super) const FLAVOURS: [Flavour; 7] = [
         name: "MPICH 4.0.3, wheel",
         version: "MPICH Version: 4.0.3",
         source: Source::Wheel {
-            package: MPICH_4,
-            compiled_by: MPICH_4,
+            package: wheels::MPICH_4,
+            compiled_by: wheels::MPICH_4,
         },
         launcher: &["mpiexec"],
         settings: &[],
@@ -216,7 +214,7 @@ pub(super) const FLAVOURS: [Flavour; 7] = [
         // It has no compiler; its interface is that of MPICH.
         source: Source::Wheel {
             package: "impi-rt==2021.18.1",
-            compiled_by: MPICH_4,
+            compiled_by: wheels::MPICH_4,
         },
         launcher: &["mpiexec"],
         settings: &[Setting {

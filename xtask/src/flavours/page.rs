@@ -100,7 +100,8 @@ one job of the named library. Wheels come from PyPI (`pip install mpich`, `impi-
 
 mpi4py's own tests pass with Open MPI 5.0.11 under `ropewalk run` as under its `mpirun`: all 2,127 on one rank, and the
 450 of communicators, groups, operations, messages between two ranks, spawn and dynamic processes on two and on four.
-`cargo xtask mpi4py --library open-mpi --ranks 1,2,4` runs them.
+`cargo xtask mpi4py --library open-mpi --ranks 1,2,4` runs them. MPICH's and Open MPI's own suites have
+[a page](suites.md).
 ";
 
 #[cfg(test)]

@@ -1,0 +1,146 @@
+//! The page of the book with the results.
+
+use std::fmt::Write as _;
+
+use super::{
+    part::Suite,
+    result::{Compared, Test, Verdict},
+};
+
+/// The page: a table of the parts, and below it the tests that do not pass under both launchers.
+pub(super) fn page(all: &[Compared]) -> String {
+    let mut page = format!("{INTRODUCTION}\n{HEADING}");
+    let mut sums = [0; 4];
+    for part in all {
+        let counts = counts(part);
+        for (sum, count) in sums.iter_mut().zip(counts) {
+            *sum += count;
+        }
+        page.push_str(&row(&label(part), counts));
+    }
+    page.push_str(&row("all", sums));
+    for (heading, theirs, ours) in [
+        ("Only under the library's own launcher", true, false),
+        ("Only under ropewalk", false, true),
+        ("Under neither", false, false),
+    ] {
+        let lines: Vec<_> = all.iter().flat_map(|part| lines(part, theirs, ours)).collect();
+        let lines = match lines.is_empty() {
+            true => "None.\n".to_owned(),
+            false => lines.concat(),
+        };
+        write!(page, "\n## {heading}\n\n{lines}").expect("a String takes all that is written");
+    }
+    page
+}
+
+/// The tests of a part that pass only under the library's own launcher, and have no known reason.
+pub(super) fn unexplained(part: &Compared) -> Vec<String> {
+    let tests = part.passed(true, false).into_iter();
+    tests
+        .filter(|(test, _)| reason(part, &test.name).is_none())
+        .map(|(test, _)| format!("{} ({})", test.name, part.part.name()))
+        .collect()
+}
+
+fn label(part: &Compared) -> String {
+    match part.part.suite {
+        Suite::Mpich => part.part.folder.to_owned(),
+        Suite::MpichWheel => format!("{}, wheel", part.part.folder),
+        Suite::OpenMpi => "Open MPI".to_owned(),
+    }
+}
+
+fn row(label: &str, [both, theirs, ours, neither]: [usize; 4]) -> String {
+    format!("| {label} | {both} | {theirs} | {ours} | {neither} |\n")
+}
+
+fn counts(part: &Compared) -> [usize; 4] {
+    [(true, true), (true, false), (false, true), (false, false)]
+        .map(|(theirs, ours)| part.passed(theirs, ours).len())
+}
+
+/// A line for each reason with its tests.
+fn lines(part: &Compared, theirs: bool, ours: bool) -> Vec<String> {
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+    for tests in part.passed(theirs, ours) {
+        let why = why(part, tests);
+        match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, names)) => names.push(&tests.0.name),
+            None => reasons.push((why, vec![&tests.0.name])),
+        }
+    }
+    let line = |(why, names): (String, Vec<&str>)| {
+        let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+        wrapped(&format!("- {}: {}. {why}", label(part), names.join(", ")))
+    };
+    reasons.into_iter().map(line).collect()
+}
+
+fn why(part: &Compared, (theirs, ours): &(Test, Test)) -> String {
+    if let Some(reason) = reason(part, &theirs.name) {
+        return reason.to_owned();
+    }
+    let failed = match (theirs.verdict, ours.verdict) {
+        (Verdict::TimedOut, Verdict::TimedOut) => return "Not done in time under both.".to_owned(),
+        (Verdict::Failed, Verdict::Failed) => return "Failed under both.".to_owned(),
+        (Verdict::Passed, Verdict::TimedOut) | (Verdict::TimedOut, Verdict::Passed) => {
+            return "Not done in time.".to_owned();
+        }
+        (Verdict::TimedOut, Verdict::Failed) => {
+            return "Not done in time, and failed under ropewalk.".to_owned();
+        }
+        (Verdict::Failed, Verdict::TimedOut) => {
+            return "Failed, and not done in time under ropewalk.".to_owned();
+        }
+        (Verdict::Passed, _) => ours,
+        (_, Verdict::Passed) => theirs,
+    };
+    let said = failed.said.lines().find(|line| !line.trim().is_empty());
+    format!("`{}`", said.unwrap_or("nothing was said").replace('`', "'"))
+}
+
+fn reason(part: &Compared, test: &str) -> Option<&'static str> {
+    let of_test =
+        |(suite, start, _): &&(Suite, &str, &str)| part.part.suite == *suite && test.starts_with(start);
+    REASONS.iter().find(of_test).map(|(_, _, reason)| *reason)
+}
+
+/// An item of a list in lines that are not too long.
+fn wrapped(item: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in item.split(' ') {
+        let line = lines.last_mut().expect("there is a line");
+        if line.len() + 1 + word.len() > WIDTH {
+            lines.push(format!("  {word}"));
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    format!("{}\n", lines.join("\n"))
+}
+
+const WIDTH: usize = 120;
+/// Known reasons by the beginning of the names of tests.
+const REASONS: &[(Suite, &str, &str)] = &[];
+const HEADING: &str = "\
+| tests | both | only the library's launcher | only ropewalk | neither |
+|---|---|---|---|---|
+";
+const INTRODUCTION: &str = "\
+# Suites of MPI libraries
+
+`cargo xtask mpi-suites` writes this page: it takes the suites from Debian's source packages, and runs each test under
+`ropewalk run` and under the library's own launcher.
+
+- attr to topo are the folders of MPICH's suite, run by its script `runtests` with Debian's MPICH 4.0.2 and Hydra: the
+  tests in C, without those that MPICH expects to fail. A test passes if its output and its exit code are right.
+- *wheel*: the same programs with the library and the Hydra of the wheel of MPICH 4.0.3. It can spawn; Debian's cannot.
+- *Open MPI*: examples of Open MPI 4.1.4 and tests of its runtime, with Debian's library and `mpirun`. A program passes
+  if it exits with 0, or with another code if it aborts.
+- A test may take a minute. The machine has two cores, of which MPICH's ranks would keep each other by spinning: a
+  preloaded library lets those over UCX wait for 50 us whenever there is nothing to do.
+";
