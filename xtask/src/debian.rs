@@ -184,12 +184,25 @@ pub(crate) fn provide_examples() -> anyhow::Result<()> {
     provide_all(EXAMPLES)
 }
 
-/// Sees to it that the suites of MPI libraries can be had and run.
+/// Sees to it that the suites of MPI libraries can be had, compiled and run.
 ///
 /// # Errors
 /// As [`provide`].
 pub(crate) fn provide_suites() -> anyhow::Result<()> {
-    provide_all(SUITES)
+    let needed = |package: &&Package| {
+        [
+            "gcc",
+            "libmpich-dev",
+            "libopenmpi-dev",
+            "make",
+            "mpich",
+            "openmpi-bin",
+            "python3-venv",
+        ]
+        .contains(&package.name)
+    };
+    let known = missing(PACKAGES).into_iter().filter(needed);
+    provide_missing(known.chain(missing(SUITES)).collect())
 }
 
 fn provide_all(packages: &'static [Package]) -> anyhow::Result<()> {

@@ -86,9 +86,11 @@ impl Mpich {
         command
             .args(["./runtests", "-tests=testlist"])
             .arg(format!("-testdirs={}", part.folder))
-            .arg(format!("-mpiexec={launcher}"))
+            // Launchers end a job in time by themselves; timeout(1) ends those that do not.
+            .arg(format!("-mpiexec=timeout --kill-after 10 {SECONDS_MAX} {launcher}"))
             .arg(format!("-xmlfile={}", results.display()))
             .current_dir(&self.folder)
+            .env("MPITEST_TIMEOUT", seconds.to_string())
             // Programs stay for the next launcher.
             .env("MPITEST_CLEANUP", "0")
             .stdin(Stdio::null())
@@ -132,6 +134,8 @@ fn tests(xml: &str, seconds: u32) -> Option<Vec<Test>> {
     (!tests.is_empty()).then_some(tests)
 }
 
+/// No test of the suite asks for more than 600 s.
+const SECONDS_MAX: u32 = 660;
 /// The library that Debian's compiler links programs with.
 const DEBIAN_LIBRARY: &str = "libmpich.so.12";
 

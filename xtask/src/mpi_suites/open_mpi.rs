@@ -40,8 +40,10 @@ impl OpenMpi {
     ///
     /// # Errors
     /// If the launcher cannot be started.
-    pub(super) fn test(&self, launcher: &str) -> anyhow::Result<Vec<Test>> {
-        let run = |(words, succeeds): &(&str, bool)| self.run(launcher, words, *succeeds);
+    pub(super) fn test(&self, launcher: &str, seconds: u32) -> anyhow::Result<Vec<Test>> {
+        // timeout(1) ends a job in time, with all its processes.
+        let launcher = format!("timeout --kill-after 10 {seconds} {launcher}");
+        let run = |(words, succeeds): &(&str, bool)| self.run(&launcher, words, *succeeds);
         JOBS.iter().map(run).collect()
     }
 
