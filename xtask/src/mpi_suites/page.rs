@@ -158,8 +158,8 @@ const INTRODUCTION: &str = "\
 - *wheel*: the same programs with the library and the Hydra of the wheel of MPICH 4.0.3. It can spawn; Debian's cannot.
 - *Open MPI*: examples of Open MPI 4.1.4 and tests of its runtime, with Debian's library and `mpirun`. A program passes
   if it exits with 0, or with another code if it aborts.
-- A test may take a minute, or as long as the suite grants it. The machine has two cores, of which MPICH's ranks would keep each other by spinning: a
-  preloaded library lets those over UCX wait for 50 us whenever there is nothing to do.
+- A test may take a minute, or as long as the suite grants it. The machine has two cores, of which MPICH's ranks would
+  keep each other by spinning: a preloaded library lets those over UCX wait for 50 us when there is nothing to do.
 ";
 
 #[cfg(test)]
