@@ -130,7 +130,7 @@ impl Job<'_> {
             };
             let calls = (0..self.setting.calls.count.into()).filter(|call| !has_let_go(*call));
             let calls: Vec<u64> = calls.collect();
-            if calls.is_empty() {
+            if calls.is_empty() && site.scheduler.is_none() {
                 self.oracle.note_let_go(Member(rank), agent.0);
             }
             let original = (Member(rank), self.tokens[rank as usize]);

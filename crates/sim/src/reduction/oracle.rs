@@ -90,7 +90,8 @@ impl Oracle {
         self.holders.entry(member.0).or_default().insert(site);
     }
 
-    /// A rank has let go of its contribution, since it has heard of the end, and so its agent inherits nothing.
+    /// A rank has let go of its contribution, since the scheduler of another rank has told it the end, and so its agent
+    /// inherits nothing. If all are gone who have heard of that end, the others find another one.
     pub(super) fn note_let_go(&mut self, member: Member, agent: u32) {
         if let Some(holders) = self.holders.get_mut(&member.0) {
             holders.remove(&agent);
