@@ -23,7 +23,7 @@ pub enum Canary {
     MergedTooLate,
     /// A worker follows the plans of an older seat.
     OldTermFollowed,
-    /// What a relay has not carried when it is lost is not sent again.
+    /// Messages that a relay has not carried when it is lost are not sent again.
     RelayTrusted,
 }
 

@@ -59,8 +59,8 @@ impl Relays {
     }
 }
 
-/// The messages to schedulers that a relay holds, until each site of its group has sent one or some have waited for long
-/// enough.
+/// The messages to schedulers that a relay holds, until each site of its group has sent one or some have waited for
+/// long enough.
 #[derive(Debug)]
 pub struct Gathering<M> {
     served: BTreeSet<Site>,
@@ -79,7 +79,7 @@ impl<M> Gathering<M> {
     /// So long a message waits for those of the others of its group.
     pub const PATIENCE: Duration = Duration::from_micros(200);
 
-    /// What a relay holds at the beginning.
+    /// A relay that holds nothing yet.
     pub fn new(relays: Relays, relay: Site) -> Self {
         Self {
             served: relays.served(relay).collect(),

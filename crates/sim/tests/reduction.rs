@@ -76,8 +76,8 @@ fn short_contributions_take_one_hop() {
     }
 }
 
-/// The scheduler of a large job has few messages at once, and a short reduction is over in less than half of the time. A
-/// relay that dies with what it holds costs no more than to see that it is lost.
+/// The scheduler of a large job has few messages at once, and a short reduction is over in less than half of the time.
+/// A relay that dies with what it holds costs no more than to see that it is lost.
 #[test]
 fn relays_spare_the_scheduler() {
     const RELAY: u32 = 14;

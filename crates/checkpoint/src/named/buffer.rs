@@ -66,7 +66,7 @@ fn distance(from: usize, to: usize) -> usize {
 }
 
 const PAGE: usize = 4096;
-/// What a room may be moved by.
+/// The largest distance by which a room may be moved.
 const SLACK: usize = PAGE - 1;
 /// From this distance on copies in one piece are the faster ones.
 const SLOW_AHEAD: usize = 1024;

@@ -257,8 +257,8 @@ fn slurm_starts_agents_and_our_libraries_speak_with_it() {
     }
 }
 
-/// Under Slurm's own `srun`, which is told to let the others live, a rank is killed while it reduces, on one node or two:
-/// the others get an error that names it, or go on without it, or have its contribution from the other node.
+/// Under Slurm's own `srun`, which is told to let the others live, a rank is killed while it reduces, on one node or
+/// two: the others get an error that names it, or go on without it, or have its contribution from the other node.
 #[test]
 fn ranks_under_srun_go_on_without_a_lost_one() {
     let Some(network) = Network::new(79) else {

@@ -386,7 +386,7 @@ pub enum BootstrapError {
     /// `ROPEWALK_INTERFACE` names none.
     #[error("ROPEWALK_INTERFACE={name}: this host has no such interface, or it has no address")]
     NoInterface {
-        /// What it names.
+        /// Its value.
         name: String,
     },
     /// Another rank did not publish what it should.

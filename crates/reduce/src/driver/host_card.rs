@@ -11,7 +11,7 @@ use ropewalk_fabric::{address_towards, interface_addresses};
 
 use super::bootstrap::HostMark;
 
-/// What a rank tells the others of its host before it listens.
+/// A host, as its ranks tell the others of it before they listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostCard {
     pub(super) mark: HostMark,

@@ -13,15 +13,15 @@ use super::{
 };
 use crate::{Nanos, Process};
 
-/// What a process has to do with messages to and from schedulers.
+/// The messages of a process to and from schedulers, and those that it carries.
 pub(super) struct Post {
     /// The number of the last message that it sent.
     last: u64,
-    /// What went through relays and has not got to its receiver.
+    /// Those that went through relays and have not got to their receivers.
     under_way: BTreeMap<u64, (Site, Parcel)>,
     /// The numbers of the last messages that it took, by senders.
     taken: BTreeMap<Process, u64>,
-    /// What it holds as a relay.
+    /// Those that it holds as a relay.
     gathering: Gathering<Parcel>,
     /// When it passes that on.
     timer: Option<Nanos>,
