@@ -1,8 +1,8 @@
 //! The relays between the sites of a large job and its scheduler.
 //!
 //! A scheduler that hears each site by itself takes as many messages in a row as there are sites, and sends as many.
-//! With relays it has one message from each group of sites, and one to each. There are about as many groups as a group
-//! has sites. A relay only carries: what it has not brought to its receiver is sent again without it.
+//! With relays it has one message from each group of sites, and one to each. A relay only carries: what it has not
+//! brought to its receiver is sent again without it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,58 +12,69 @@ use std::{
 use crate::Site;
 
 /// The groups of a job's sites; the lowest site of each is its relay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relays {
-    sites: u32,
-    in_group: u32,
+    /// The relay of each site; empty if there are none.
+    relays: Vec<Site>,
 }
 
 impl Relays {
     /// Smaller jobs have none: a message through a relay is under way twice.
-    pub const SITES_MIN: u32 = 48;
+    pub const SITES_MIN: usize = 48;
 
-    /// The relays of a job of so many sites, the numbers of which begin at 0.
-    pub fn of(sites: u32) -> Self {
-        let in_group = match sites {
-            0..Self::SITES_MIN => 1,
-            _ => sites.isqrt(),
-        };
-        Self::in_groups(sites, in_group)
+    /// The relays of a job whose sites, from 0 on, are on these hosts. Sites of one host are a group, since the way to
+    /// its relay is short. If no host has several, neighbours are.
+    pub fn of(hosts: &[u64]) -> Self {
+        if hosts.len() < Self::SITES_MIN {
+            return Self { relays: Vec::new() };
+        }
+        let mut lowest = BTreeMap::new();
+        let of_hosts: Vec<Site> = hosts
+            .iter()
+            .zip((0..).map(Site))
+            .map(|(host, site)| *lowest.entry(host).or_insert(site))
+            .collect();
+        match lowest.len() < hosts.len() {
+            true => Self { relays: of_hosts },
+            false => Self::in_groups(hosts.len(), hosts.len().isqrt()),
+        }
     }
 
-    /// The same, with groups of this size.
-    pub fn in_groups(sites: u32, in_group: u32) -> Self {
+    /// The relays of so many sites, in groups of this size; none if that is one.
+    pub fn in_groups(sites: usize, in_group: usize) -> Self {
+        let sites = if in_group > 1 { sites } else { 0 };
+        let relays = (0..sites).map(|site| Site((site - site % in_group) as u32));
         Self {
-            sites,
-            in_group: in_group.max(1),
+            relays: relays.collect(),
         }
     }
 
     /// Says if there are any.
-    pub fn are_any(self) -> bool {
-        self.in_group > 1
+    pub fn are_any(&self) -> bool {
+        !self.relays.is_empty()
     }
 
     /// The relay between a site and a scheduler. None is between the two if either is the relay itself, and those that
     /// are no sites of the job have none.
-    pub fn between(self, site: Site, scheduler: Site) -> Option<Site> {
-        let relay = Site(site.0 - site.0 % self.in_group);
-        let has_relay = site.0 < self.sites && ![site, scheduler].contains(&relay) && site != scheduler;
-        has_relay.then_some(relay)
+    pub fn between(&self, site: Site, scheduler: Site) -> Option<Site> {
+        let relay = *self.relays.get(site.0 as usize)?;
+        (![site, scheduler].contains(&relay) && site != scheduler).then_some(relay)
     }
 
     /// The sites of a relay's group without itself.
-    pub fn served(self, relay: Site) -> impl Iterator<Item = Site> {
-        let end = relay.0.saturating_add(self.in_group).min(self.sites);
-        (relay.0 + 1..end).map(Site)
+    pub fn served(&self, relay: Site) -> impl Iterator<Item = Site> {
+        let sites = self.relays.iter().zip((0..).map(Site));
+        let served = sites.filter(move |(its, site)| **its == relay && *site != relay);
+        served.map(|(_, site)| site)
     }
 }
 
-/// The messages to schedulers that a relay holds, until each site of its group has sent one or some have waited for
-/// long enough.
+/// The messages to schedulers that a relay holds, until each site has sent one that did so lately, or some have waited
+/// for long enough.
 #[derive(Debug)]
 pub struct Gathering<M> {
-    served: BTreeSet<Site>,
+    /// The senders of the messages that went on last, and before that; at the beginning all sites of the group.
+    lately: [BTreeSet<Site>; 2],
     held: BTreeMap<Site, Held<M>>,
 }
 
@@ -80,9 +91,9 @@ impl<M> Gathering<M> {
     pub const PATIENCE: Duration = Duration::from_micros(200);
 
     /// A relay that holds nothing yet.
-    pub fn new(relays: Relays, relay: Site) -> Self {
+    pub fn new(relays: &Relays, relay: Site) -> Self {
         Self {
-            served: relays.served(relay).collect(),
+            lately: [relays.served(relay).collect(), BTreeSet::new()],
             held: BTreeMap::new(),
         }
     }
@@ -100,20 +111,24 @@ impl<M> Gathering<M> {
 
     /// A site is gone: nobody waits for it.
     pub fn handle_lost(&mut self, site: Site) {
-        self.served.remove(&site);
+        for senders in &mut self.lately {
+            senders.remove(&site);
+        }
     }
 
     /// Takes the messages that go on now, in their order, with their receiver.
     pub fn poll(&mut self, now: Duration) -> Option<(Site, Vec<M>)> {
         let goes = |(to, held): &(&Site, &Held<M>)| {
-            held.due <= now
-                || self
-                    .served
-                    .iter()
-                    .all(|site| site == *to || held.senders.contains(site))
+            let mut lately = self.lately.iter().flatten();
+            held.due <= now || lately.all(|site| site == *to || held.senders.contains(site))
         };
         let to = *self.held.iter().find(goes)?.0;
-        self.held.remove(&to).map(|held| (to, held.messages))
+        let Held {
+            messages, senders, ..
+        } = self.held.remove(&to)?;
+        let [last, _] = std::mem::take(&mut self.lately);
+        self.lately = [senders, last];
+        Some((to, messages))
     }
 
     /// When to [`poll`](Self::poll) at the latest.
@@ -129,7 +144,7 @@ mod tests {
     /// Each site has the relay of its group, unless one of the two ends is that, and small jobs have none.
     #[test]
     fn the_lowest_of_a_group_is_its_relay() {
-        let relays = Relays::of(200);
+        let relays = Relays::of(&(0..200).collect::<Vec<_>>());
         assert_eq!(relays.between(Site(15), Site(0)), Some(Site(14)));
         assert_eq!(relays.between(Site(199), Site(0)), Some(Site(196)));
         assert_eq!(relays.between(Site(14), Site(0)), None);
@@ -139,16 +154,27 @@ mod tests {
         assert_eq!(relays.between(Site(15), Site(14)), None);
         assert_eq!(relays.between(Site(215), Site(0)), None);
         assert!(relays.served(Site(196)).eq([197, 198, 199].map(Site)));
-        let small = Relays::of(Relays::SITES_MIN - 1);
+        let small = Relays::of(&(0..47).collect::<Vec<_>>());
         assert!(!small.are_any() && relays.are_any());
-        assert!((0..Relays::SITES_MIN).all(|site| small.between(Site(site), Site(0)).is_none()));
+        assert!((0..47).all(|site| small.between(Site(site), Site(0)).is_none()));
     }
 
-    /// Messages go on when each site of the group has sent one, but for the receiver and those that are gone, or when
-    /// the first of them has waited.
+    /// Where hosts have several sites, the lowest of each is the relay of the others, however they are dealt.
+    #[test]
+    fn sites_of_a_host_are_a_group() {
+        let hosts: Vec<u64> = (0..64).map(|site| site % 4).collect();
+        let relays = Relays::of(&hosts);
+        assert_eq!(relays.between(Site(7), Site(0)), Some(Site(3)));
+        assert_eq!(relays.between(Site(3), Site(0)), None);
+        assert_eq!(relays.between(Site(8), Site(0)), None);
+        assert_eq!(relays.served(Site(3)).count(), 15);
+    }
+
+    /// Messages go on when each site has sent one that did so lately, but for the receiver and those that are gone, or
+    /// when the first of them has waited.
     #[test]
     fn messages_wait_for_those_of_the_group() {
-        let mut gathering = Gathering::new(Relays::in_groups(8, 4), Site(4));
+        let mut gathering = Gathering::new(&Relays::in_groups(8, 4), Site(4));
         let at = Duration::from_micros;
         gathering.take(at(0), Site(5), Site(0), "first");
         gathering.take(at(1), Site(5), Site(0), "second");
@@ -167,6 +193,12 @@ mod tests {
         gathering.handle_lost(Site(6));
         gathering.take(at(500), Site(7), Site(5), "to another");
         assert_eq!(gathering.poll(at(500)), Some((Site(5), vec!["to another"])));
+        // The others have sent nothing for two rounds.
+        gathering.take(at(600), Site(7), Site(0), "alone");
+        assert_eq!(gathering.poll(at(600)), None);
+        assert_eq!(gathering.poll(at(800)), Some((Site(0), vec!["alone"])));
+        gathering.take(at(900), Site(7), Site(0), "alone");
+        assert_eq!(gathering.poll(at(900)), Some((Site(0), vec!["alone"])));
         assert_eq!(gathering.poll_timeout(), None);
     }
 }

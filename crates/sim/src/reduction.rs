@@ -155,7 +155,7 @@ impl<'a> Job<'a> {
             setting,
             simulation,
             sites: (0..3 * setting.hosts)
-                .map(|site| SiteState::new(Site(site), setting.relays))
+                .map(|site| SiteState::new(Site(site), &setting.relays))
                 .collect(),
             open: 0..setting.calls.count.into(),
             first_waiting: 0,

@@ -40,7 +40,7 @@ struct Spread {
 }
 
 impl Carrier {
-    pub(super) fn new(relays: Relays, own: Rank) -> Self {
+    pub(super) fn new(relays: &Relays, own: Rank) -> Self {
         Self {
             gathering: Gathering::new(relays, Site(own.0)),
             waiting: VecDeque::new(),

@@ -9,7 +9,7 @@ use std::{
 use ropewalk_fabric::{Held, Identity, RegionHandle};
 use ropewalk_membership::{Departure, Handover, HandoverAction};
 use ropewalk_names::{Epoch, Incarnation, Rank};
-use ropewalk_reduce_core::{Recent, Relays, SendRates, Site, Term, Worker};
+use ropewalk_reduce_core::{Recent, SendRates, Site, Term, Worker};
 use ropewalk_rpc::{Call, CallOptions, Responder};
 
 use super::{
@@ -342,8 +342,9 @@ impl ProgressThread {
         self.peers = Peers::new(roster);
         self.inherited = Inherited::default();
         self.copies = Copies::new(roster.hosts.clone(), roster.epoch);
-        self.outbox = Outbox::new(roster.epoch, self.engine.identity(), next.size);
-        self.carrier = Carrier::new(Relays::of(next.size), next.rank);
+        let relays = roster.relays();
+        self.carrier = Carrier::new(&relays, next.rank);
+        self.outbox = Outbox::new(roster.epoch, self.engine.identity(), relays);
         self.roads = Roads::new(self.engine.identity(), roster.hosts.clone());
         self.arrivals.begin_epoch();
         self.ended = Recent::new(Worker::ENDED_MAX);

@@ -481,7 +481,7 @@ mod tests {
             rank: Rank(2),
             incarnation: Incarnation(0),
         };
-        let mut lines = Lines::new(Epoch(0), own, Relays::of(3));
+        let mut lines = Lines::new(Epoch(0), own, Relays::in_groups(3, 1));
         (0..Line::<ToSeat>::WAITING_MAX)
             .map(message)
             .for_each(|message| lines.tell_seat(Rank(0), message));

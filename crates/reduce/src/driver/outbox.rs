@@ -50,11 +50,11 @@ struct Sent {
 }
 
 impl Outbox {
-    /// Everything on its way in an epoch, from this member of a job of so many ranks.
-    pub(super) fn new(epoch: Epoch, own: Identity, size: u32) -> Self {
+    /// Everything on its way in an epoch, from this member of a job with these relays.
+    pub(super) fn new(epoch: Epoch, own: Identity, relays: Relays) -> Self {
         Self {
             epoch,
-            lines: Lines::new(epoch, own, Relays::of(size)),
+            lines: Lines::new(epoch, own, relays),
             chunks: VecDeque::new(),
             sends: Vec::new(),
         }

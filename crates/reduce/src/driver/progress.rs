@@ -10,8 +10,8 @@ use std::{
 use ropewalk_fabric::{AgentLink, SpanKind};
 use ropewalk_names::Rank;
 use ropewalk_reduce_core::{
-    Failure, FromScheduler, GiveUp, Place, Recent, Relays, SendRates, Session, Site, StreamId, ToScheduler,
-    Worker, WorkerAction,
+    Failure, FromScheduler, GiveUp, Place, Recent, SendRates, Session, Site, StreamId, ToScheduler, Worker,
+    WorkerAction,
 };
 use ropewalk_rpc::Engine;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -88,6 +88,7 @@ impl ProgressThread {
     pub(super) fn new(shared: Arc<Shared>, engine: Engine, arrivals: Arrivals) -> Self {
         let rank = shared.rank;
         let roster = &shared.roster;
+        let relays = roster.relays();
         let mut progress = Self {
             link: shared.link.clone(),
             origin: Instant::now(),
@@ -100,9 +101,9 @@ impl ProgressThread {
             inherited: Inherited::default(),
             copies: Copies::new(roster.hosts.clone(), roster.epoch),
             sites: Sites::new(shared.size),
-            outbox: Outbox::new(roster.epoch, engine.identity(), shared.size),
+            carrier: Carrier::new(&relays, rank),
+            outbox: Outbox::new(roster.epoch, engine.identity(), relays),
             roads: Roads::new(engine.identity(), roster.hosts.clone()),
-            carrier: Carrier::new(Relays::of(shared.size), rank),
             door: Door::default(),
             engine,
             running: BTreeMap::new(),

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use ropewalk_fabric::{Address, CallTable, TablePlace};
 use ropewalk_names::{Epoch, Incarnation, Rank};
+use ropewalk_reduce_core::Relays;
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::{HostMark, has_tables};
@@ -109,6 +110,12 @@ impl Roster {
     /// The rank with the scheduler, as the epoch begins: the lowest member.
     pub(super) fn seat(&self) -> Rank {
         self.members.first().map_or(Rank(0), |card| card.rank)
+    }
+
+    /// The relays between the ranks and the scheduler.
+    pub(super) fn relays(&self) -> Relays {
+        let hosts = self.hosts.iter().map(|host| host.number());
+        Relays::of(&hosts.collect::<Vec<_>>())
     }
 
     /// The table of calls of a rank's host, if others have made it and it can be had, or if no other member is there.

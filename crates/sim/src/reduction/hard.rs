@@ -24,7 +24,7 @@ impl Setting {
             setting.calls.bytes /= 8;
         }
         if dice.once_in(2) {
-            setting.relays = Relays::in_groups(setting.hosts, dice.within(2..8) as u32);
+            setting.relays = Relays::in_groups(setting.hosts as usize, dice.within(2..8) as usize);
         }
         if dice.once_in(2) && setting.calls.made != Made::SideBySide {
             let element = dice.within(1 << 17..1 << 20);

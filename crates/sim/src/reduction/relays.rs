@@ -28,7 +28,7 @@ pub(super) struct Post {
 }
 
 impl Post {
-    pub(super) fn new(relays: Relays, site: Site) -> Self {
+    pub(super) fn new(relays: &Relays, site: Site) -> Self {
         Self {
             last: 0,
             under_way: BTreeMap::new(),

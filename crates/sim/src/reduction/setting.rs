@@ -196,7 +196,7 @@ impl Setting {
                 link: Nanos::from_millis(100),
                 late_rank: Nanos::from_millis(5),
             },
-            relays: Relays::of(hosts),
+            relays: Relays::of(&(0..hosts.into()).collect::<Vec<_>>()),
             copies: None,
             acknowledged: None,
             late: Vec::new(),

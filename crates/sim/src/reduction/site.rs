@@ -41,7 +41,7 @@ pub(super) struct SiteState {
 }
 
 impl SiteState {
-    pub(super) fn new(site: Site, relays: Relays) -> Self {
+    pub(super) fn new(site: Site, relays: &Relays) -> Self {
         Self {
             worker: Worker::new(site, Site(0), Term(0)),
             rates: SendRates::new(site),

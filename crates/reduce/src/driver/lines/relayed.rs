@@ -32,7 +32,7 @@ impl Lines {
         roads: &Roads,
     ) {
         let own = self.own.rank;
-        let (relays, without_relay) = (self.relays, &self.without_relay);
+        let (relays, without_relay) = (&self.relays, &self.without_relay);
         let between = |rank: Rank, scheduler: Rank| {
             let relay = relays.between(Site(rank.0), Site(scheduler.0))?;
             let relay = Rank(relay.0);
