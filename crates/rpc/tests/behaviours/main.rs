@@ -29,6 +29,8 @@ mod processes;
 mod settings;
 
 use std::{
+    net::Ipv4Addr,
+    process,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -90,10 +92,15 @@ fn options(rank: u32) -> EndpointOptions {
         rank: Rank(rank),
         incarnation: Incarnation(0),
     };
-    EndpointOptions {
-        transports: transports(),
-        ..EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity)
+    let mut options = EndpointOptions::new(JobId([1; 16]), JobKey::from_bytes([2; 32]), identity);
+    options.transports = transports();
+    if options.transports.external.is_none() {
+        // A loopback address of its own: at that of all tests another one may take the port of a server that is
+        // started again.
+        let [_, first, second, third] = process::id().to_be_bytes();
+        options.bind.set_ip(Ipv4Addr::new(127, 1 + first, second, third).into());
     }
+    options
 }
 
 /// For an endpoint at the address of an earlier one.
