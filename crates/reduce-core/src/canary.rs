@@ -23,13 +23,15 @@ pub enum Canary {
     MergedTooLate,
     /// A worker follows the plans of an older seat.
     OldTermFollowed,
+    /// A plan that was made ahead is followed whatever the call is.
+    PlanAheadOfAnyCall,
     /// Messages that a relay has not carried when it is lost are not sent again.
     RelayTrusted,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DepartureFirst,
         Self::EarlyGrantForgotten,
         Self::KeptPlanForgotten,
@@ -39,6 +41,7 @@ impl Canary {
         Self::MergedPlannedAgain,
         Self::MergedTooLate,
         Self::OldTermFollowed,
+        Self::PlanAheadOfAnyCall,
         Self::RelayTrusted,
     ];
 }

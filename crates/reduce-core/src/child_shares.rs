@@ -26,18 +26,18 @@ impl ChildShares {
     /// The number of children of each, in the next class.
     pub(crate) fn next_class(&mut self) -> Vec<u32> {
         let mut children = vec![0; self.parts.len()];
-        let mut left = self.parts.len().saturating_sub(1) as u64;
+        let mut left = (self.parts.len() as u64).saturating_sub(self.shape.children_of_root().into());
         for (credit, part) in self.credits.iter_mut().zip(&self.parts) {
             *credit += part;
         }
         let able = (0..self.parts.len()).filter(|&at| self.parts[at] > 0.0);
         let mut able: BinaryHeap<Credit> = able.map(|at| Credit(self.credits[at], at)).collect();
-        let mut joints = self.shape.joints();
+        let mut inner = 0;
         while left > 0
             && let Some(Credit(credit, at)) = able.pop()
         {
-            let count = if joints > 0 { 2.min(left) } else { 1 };
-            joints = joints.saturating_sub(1);
+            let count = self.shape.children(inner).min(left);
+            inner += 1;
             children[at] += count as u32;
             left -= count;
             self.credits[at] = credit - count as f64;

@@ -203,6 +203,9 @@ pub struct Row {
     pub members_in_all: u32,
     /// Who takes part. If it is newer than what is known, all of the session before is void.
     pub roster: Roster,
+    /// The plan was made before the session was called for, for a call like this one. It is of no use for any other,
+    /// and nobody knows the tokens of its members yet.
+    pub ahead_of: Option<Call>,
 }
 
 impl Row {

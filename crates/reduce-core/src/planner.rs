@@ -190,7 +190,7 @@ impl Planner<'_> {
             (Order::Ordered, _) => return Shape::Blocks,
             (Order::Any, _) => {}
         }
-        let shapes = Shape::of_chains(sites);
+        let shapes = Shape::choices(sites);
         let best = shapes.min_by(|&one, &other| time(one).total_cmp(&time(other)));
         best.unwrap_or(Shape::Chains(1))
     }
@@ -208,9 +208,16 @@ impl Planner<'_> {
         let halves = if self.ring.is_some() { 2.0 } else { 1.0 };
         let level = |children: f64| latency + per_chunk + children * halves * chunk_bytes / rate;
         let (chain, joints) = shape.depth(sites);
-        let levels = halves * (chain * level(1.0) + joints * level(2.0));
         let links = shape.sharing(sites, self.ring) * halves * bytes as f64 / rate;
-        links.hypot(halves * chunks * per_chunk) + levels
+        let (levels, work) = match shape {
+            // Each child more costs the site a message, of the four that a chunk takes.
+            Shape::Wide(width) => {
+                let (width, one) = (f64::from(width), per_chunk / 4.0);
+                (joints * (level(width) + (width - 1.0) * one), width * per_chunk)
+            }
+            Shape::Chains(_) | Shape::Blocks => (chain * level(1.0) + joints * level(2.0), per_chunk),
+        };
+        links.hypot(halves * chunks * work) + halves * levels
     }
 
     /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.
@@ -233,7 +240,8 @@ impl Planner<'_> {
             let mut standing = by_host.standing(class);
             let ring = self.ring.filter(|_| shape == Shape::Chains(1));
             let turned = ring.and_then(|ring| ring.turn(&mut standing, class));
-            let mut tree = self.tree(own, &standing, turned.unwrap_or_else(|| shares.next_class()));
+            let children = turned.unwrap_or_else(|| shares.next_class());
+            let mut tree = self.tree(own, &standing, children, shape.children_of_root());
             by_host.add_others(&mut tree, class);
             tree
         };
@@ -257,7 +265,7 @@ impl Planner<'_> {
     }
 
     /// Places the sites level by level: those with children first, each below the first place that is left.
-    fn tree(&self, own: &[Member], others: &[&Source], mut children: Vec<u32>) -> Tree {
+    fn tree(&self, own: &[Member], others: &[&Source], mut children: Vec<u32>, of_root: u32) -> Tree {
         let mut tree = Tree::new(self.root, own);
         let mut order: Vec<usize> = (0..others.len()).collect();
         order.sort_by_key(|&at| std::cmp::Reverse(children[at]));
@@ -266,7 +274,7 @@ impl Planner<'_> {
         let folds: BTreeSet<Site> = can_fold.map(|source| source.site).collect();
         let mut places = VecDeque::from([(0_u32, u32::MAX)]);
         if children.iter().any(|&count| count > 0) {
-            places[0].1 = 1;
+            places[0].1 = of_root;
         }
         for next in 0..order.len() {
             while places.front().is_some_and(|&(_, left)| left == 0) {

@@ -3,8 +3,6 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     canary::{Canary, is_put_back},
     ids::{Member, PlanId, Session, ShareId, Site, Term, Token},
@@ -14,10 +12,12 @@ use super::{
     recent::Recent,
 };
 
+mod ahead;
 mod call;
 mod collective;
 mod copies;
 mod detours;
+mod end;
 mod giving_way;
 mod pace;
 mod rows;
@@ -25,87 +25,12 @@ mod spreading;
 mod unheard_ends;
 mod view;
 
+use ahead::Ahead;
 pub use call::{Call, Contributions, OnLoss, OnRootLoss};
 use collective::Collective;
+pub use end::{End, Failure, GiveUp, Roster};
 use unheard_ends::UnheardEnds;
 use view::View;
-
-/// Who takes part, as decided so far. It changes when the root moves or members are excluded, and everything begins
-/// anew.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Roster {
-    /// Counts the changes.
-    pub generation: u32,
-    /// The rank that gets the result, by its place in the group.
-    pub root: Member,
-    /// Members whose contributions are lost, ascending.
-    pub excluded: Vec<Member>,
-}
-
-/// How a session ends, on all its sites.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum End {
-    /// The root holds the result.
-    Done {
-        /// The rank that has it, by its place in the group.
-        root: Member,
-        /// The members that are not in it, ascending.
-        excluded: Vec<Member>,
-    },
-    /// The rank at this place in the group called another collective than the others.
-    Mismatch(Member),
-    /// The contributions of these members are lost, with all their copies.
-    Lost(Vec<Member>),
-    /// The root is lost.
-    RootLost,
-    /// It cannot be done.
-    Failed(Failure),
-    /// A member gave it up.
-    GivenUp {
-        /// The member.
-        member: Member,
-        /// Its reason.
-        reason: GiveUp,
-        /// The ranks, by their places in the group, whose contributions had not come by then, ascending.
-        missing: Vec<Member>,
-    },
-}
-
-/// The reason for which nobody can do what was called for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Failure {
-    /// The operation failed or panicked.
-    Operation {
-        /// The site where it did.
-        site: Site,
-        /// The error, in its own words.
-        why: String,
-    },
-    /// A contribution that a site said it holds cannot be read there.
-    Source {
-        /// The site.
-        site: Site,
-        /// The error, in its own words.
-        why: String,
-    },
-    /// The tokens of a chunk or of the result do not add up: a contribution is missing or doubled.
-    Tokens,
-    /// These sites live and do not reach each other, and other pairs neither.
-    Unreachable(Site, Site),
-}
-
-/// The reason for which a member gives a session up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GiveUp {
-    /// Its time-out has passed.
-    TimedOut,
-    /// Its program does not want the result any more.
-    Cancelled,
-    /// It cannot contribute, for this reason.
-    Withdrawn(String),
-    /// It leaves the job, for this reason, and takes part in nothing any more.
-    Left(String),
-}
 
 /// Something that a driver has to do for a [`Scheduler`].
 #[derive(Clone, Debug, PartialEq)]
@@ -140,6 +65,7 @@ pub struct Scheduler {
     postponed: BTreeMap<Session, (Site, ToScheduler)>,
     sessions: BTreeMap<Session, Collective>,
     ended: Recent<End>,
+    ahead: Ahead,
     /// The groups whose sessions [give way](Call::gives_way_to), by those to which they do.
     giving_way: BTreeMap<u64, u64>,
     /// The sites that contribute to nothing any more, and their reasons.
@@ -163,6 +89,7 @@ impl Scheduler {
             awaited: BTreeSet::new(),
             sessions: BTreeMap::new(),
             ended: Recent::new(Self::ENDED_MAX),
+            ahead: Ahead::default(),
             giving_way: BTreeMap::new(),
             left: BTreeMap::new(),
             unheard_ends: UnheardEnds::default(),
@@ -205,7 +132,8 @@ impl Scheduler {
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Duration> {
         let sessions = self.sessions.values().filter_map(Collective::deadline);
-        sessions.chain(self.unheard_ends.deadline()).min()
+        let ahead = self.ahead.is_due().then_some(self.view.now);
+        sessions.chain(self.unheard_ends.deadline()).chain(ahead).min()
     }
 
     /// The sessions that have not ended.
@@ -388,6 +316,34 @@ impl Scheduler {
                 self.settle(session, None);
             }
         }
+        // The rows of sessions that are called for are on their way by now.
+        for (session, call) in self.ahead.take_due() {
+            self.plan_ahead(session, call);
+        }
+    }
+
+    /// Plans a session that nobody has called for.
+    fn plan_ahead(&mut self, session: Session, call: Call) {
+        let Some(sites) = self.groups.get(&session.group) else {
+            return;
+        };
+        let last = Session {
+            call: u64::MAX,
+            ..session
+        };
+        let is_called_for =
+            self.sessions.range(session..=last).next().is_some() || self.ended.contains(&session);
+        let is_here = |site: &Site| !self.view.lost.contains(site) && !self.left.contains_key(site);
+        if is_called_for || !self.awaited.is_empty() || !sites.iter().all(is_here) {
+            return;
+        }
+        let mut planned = Collective::new(session, self.term, call, sites.clone());
+        planned.plan_ahead(&self.view);
+        for (site, row) in planned.take_rows() {
+            let message = FromScheduler::Row(row);
+            self.actions.push_back(SchedulerAction::Send(site, message));
+        }
+        self.ahead.keep(session, planned);
     }
 
     /// Takes the rates of links; sites that turn out to be slow get another place in the trees of what is left. Memory
@@ -452,11 +408,17 @@ impl Scheduler {
         let Some(sites) = self.groups.get(&session.group) else {
             return;
         };
-        let term = self.term;
+        let (term, view, ahead) = (self.term, &self.view, &mut self.ahead);
         let collective = self
             .sessions
             .entry(session)
-            .or_insert_with(|| Collective::new(session, term, call.clone(), sites.clone()));
+            .or_insert_with(|| match ahead.take(session) {
+                Some(mut planned) => {
+                    planned.note_called(call, view);
+                    planned
+                }
+                None => Collective::new(session, term, call.clone(), sites.clone()),
+            });
         if let Some(end) = collective.announce(from, call, originals, are_enclosed) {
             self.end(session, end);
         }
@@ -471,6 +433,9 @@ impl Scheduler {
         {
             let end = collective.forsaken(&self.left);
             let end = end.or_else(|| collective.consider(&self.view, now));
+            if matches!(end, None | Some(End::Done { .. })) && collective.goes_as_called() {
+                self.ahead.note(session, collective.call(), collective.ranks());
+            }
             self.settle(session, end);
         }
     }

@@ -13,8 +13,8 @@ pub(crate) struct Stream {
     pub(crate) inputs: Vec<Input>,
     pub(crate) children: Vec<Child>,
     pub(crate) parent: Option<(Site, u32)>,
-    /// The sum of the tokens of its own originals.
-    own: Token,
+    /// The sum of the tokens of its own originals, or of the result; `None` as long as that is not known.
+    own: Option<Token>,
     /// The index after the last chunk.
     end: u32,
     /// The parent does not need the chunks before it any more; at the root, they are merged.
@@ -62,7 +62,7 @@ impl Stream {
     pub(crate) fn new(
         node: RowNode,
         share: ShareId,
-        own: Token,
+        own: Option<Token>,
         from: u32,
         end: u32,
         windows_max: u32,
@@ -107,10 +107,14 @@ impl Stream {
         matches!(self.inputs[..], [Input::Final])
     }
 
-    /// The chunks of the result before this index are here: they can be sent on, and need not come any more.
-    pub(crate) fn note_final(&mut self, until: u32) {
+    /// The chunks of the result before this index are here, with these tokens: they can be sent on, and need not come
+    /// any more.
+    pub(crate) fn note_final(&mut self, until: u32, tokens: Option<Token>) {
         match self.sends_final() {
-            true => self.folded = self.folded.max(until.min(self.end)),
+            true => {
+                self.folded = self.folded.max(until.min(self.end));
+                self.own = self.own.or(tokens);
+            }
             false => self.note_taken(until),
         }
     }
@@ -165,6 +169,7 @@ impl Stream {
         Some((
             index,
             self.own
+                .unwrap_or_default()
                 .plus(folded.map_or(Token::default(), |window| window.tokens)),
         ))
     }
@@ -235,7 +240,7 @@ impl Stream {
         let window = self.windows.get((self.folded - self.taken) as usize)?;
         window
             .is_full()
-            .then(|| (self.folded, window.tokens.plus(self.own)))
+            .then(|| (self.folded, window.tokens.plus(self.own.unwrap_or_default())))
     }
 
     /// A fold begins.
@@ -308,7 +313,7 @@ mod tests {
             inputs: vec![Input::Child(Site(7), 2)],
             parent: Some((Site(8), 0)),
         };
-        Stream::new(node, ShareId(0), Token::default(), 0, 10, windows)
+        Stream::new(node, ShareId(0), Some(Token::default()), 0, 10, windows)
     }
 
     /// A chunk passes: granted, arrived, folded, sent, taken.

@@ -12,6 +12,7 @@ use super::{
 };
 
 mod action;
+mod early_grants;
 mod early_rows;
 mod merge;
 mod part;
@@ -20,6 +21,7 @@ mod sends;
 
 pub use self::action::{Chunk, Place, WorkerAction};
 use self::{
+    early_grants::EarlyGrants,
     early_rows::EarlyRows,
     merge::{Claim, Merge},
     part::Part,
@@ -44,8 +46,7 @@ pub struct Worker {
     /// The nodes that may have something to send, the first chunks of the oldest sessions first.
     sendable: BTreeSet<(Session, u64, StreamId)>,
     sends: Sends,
-    /// Grants that came before the row that they are for.
-    early: BTreeMap<(Session, StreamId), Grant>,
+    early_grants: EarlyGrants,
     /// Rows of sessions to which this site has not contributed yet: others may hold its original.
     early_rows: EarlyRows,
     /// The nodes that may have something to fold.
@@ -76,7 +77,7 @@ impl Worker {
             ended: Recent::new(Self::ENDED_MAX),
             sendable: BTreeSet::new(),
             sends: Sends::new(SendRates::WINDOW_FIRST),
-            early: BTreeMap::new(),
+            early_grants: EarlyGrants::default(),
             early_rows: EarlyRows::default(),
             foldable: VecDeque::new(),
             is_folding: false,
@@ -305,10 +306,8 @@ impl Worker {
         let newest = part.and_then(|part| part.plans.values().max());
         let is_newer = newest.is_none_or(|newest| grant.to.plan > *newest);
         let is_kept = is_newer && !is_put_back(Canary::EarlyGrantForgotten);
-        if is_kept && grant.to.plan.term >= self.term && self.early.len() < Self::EARLY_MAX {
-            let known = self.early.entry((grant.session, grant.to)).or_insert(grant);
-            known.taken = known.taken.max(grant.taken);
-            known.until = known.until.max(grant.until);
+        if is_kept && grant.to.plan.term >= self.term {
+            self.early_grants.keep(grant);
         }
     }
 
@@ -326,12 +325,15 @@ impl Worker {
         self.term = term;
         self.scheduler = scheduler;
         self.sendable.clear();
-        self.early.clear();
+        self.early_grants = EarlyGrants::default();
         self.early_rows = EarlyRows::default();
         self.foldable.clear();
         let mut sessions = Vec::new();
         for (&session, part) in &mut self.sessions {
             let forgotten = part.end_streams(|_, _| Some(0));
+            if let Some(merge) = &mut part.merge {
+                merge.forget_ahead();
+            }
             self.actions.push_back(WorkerAction::Forget(session, forgotten));
             part.plans.clear();
             sessions.push(part.standing(session));
@@ -361,7 +363,7 @@ impl Worker {
 
     fn end(&mut self, session: Session, end: End) {
         self.sendable.retain(|(known, ..)| *known != session);
-        self.early.retain(|(known, _), _| *known != session);
+        self.early_grants.forget(session);
         self.early_rows.forget(session);
         self.foldable.retain(|(known, _)| *known != session);
         self.given_up.remove(&session);
@@ -379,7 +381,11 @@ impl Worker {
             }
             return;
         };
-        if part.plans.get(&row.share).is_some_and(|known| *known >= row.plan) || !row.is_valid(part.chunking)
+        let is_for_another = row.ahead_of.as_ref().is_some_and(|call| *call != part.call);
+        let is_known = part.plans.get(&row.share).is_some_and(|known| *known >= row.plan);
+        if is_known
+            || !row.is_valid(part.chunking)
+            || (is_for_another && !is_put_back(Canary::PlanAheadOfAnyCall))
         {
             return;
         }
@@ -415,18 +421,21 @@ impl Worker {
                 .from
                 .max(merge.map_or(0, |merge| merge.until(share, node.class)));
             let end = cut.chunks_of(node.class);
-            let mut stream = Stream::new(node, share, Token::sum(tokens), from, end, windows);
-            if share == ShareId::SPREAD {
-                stream.note_final(part.merge.as_mut().map_or(0, |merge| merge.finals(id.class)));
+            let is_known = row.ahead_of.is_none() || !matches!(node.inputs[..], [Input::Final]);
+            let own = is_known.then(|| Token::sum(tokens));
+            let mut stream = Stream::new(node, share, own, from, end, windows);
+            if share == ShareId::SPREAD
+                && let Some(merge) = &mut part.merge
+            {
+                stream.note_final(merge.finals(id.class), merge.tokens());
             }
-            if let Some(grant) = self.early.remove(&(session, id)) {
+            if let Some(grant) = self.early_grants.take(session, id) {
                 stream.note_grant(grant.taken, grant.until);
             }
             part.streams.insert(id, stream);
             begun.push(id);
         }
-        self.early
-            .retain(|(known, id), _| *known != session || id.plan > plan);
+        self.early_grants.forget_until(session, plan);
         for id in begun {
             self.advance(session, id);
         }

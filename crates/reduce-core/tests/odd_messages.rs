@@ -85,9 +85,10 @@ fn row() -> impl Strategy<Value = Row> {
         roster(),
         given,
         prop::collection::vec(number(), 0..3),
+        prop::option::weighted(0.2, calls()),
     )
         .prop_map(
-            |(plan, share, chunking, nodes, members, members_in_all, roster, given, kept)| Row {
+            |(plan, share, chunking, nodes, members, members_in_all, roster, given, kept, ahead_of)| Row {
                 session: SESSION,
                 plan,
                 share: ShareId(share),
@@ -98,6 +99,7 @@ fn row() -> impl Strategy<Value = Row> {
                 members_in_all,
                 given: given.into_iter().map(Member).collect(),
                 roster,
+                ahead_of,
             },
         )
 }

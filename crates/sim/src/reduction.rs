@@ -8,8 +8,8 @@
 use std::{fmt, ops::Range, time::Duration};
 
 use ropewalk_reduce_core::{
-    Call, Costs, End, FromScheduler, Member, Place, Scheduler, SchedulerAction, Session, Site, ToScheduler,
-    Token, WorkerAction,
+    Costs, End, FromScheduler, Member, Place, Scheduler, SchedulerAction, Session, Site, ToScheduler, Token,
+    WorkerAction,
     canary::{Canary, is_put_back},
 };
 
@@ -24,6 +24,7 @@ mod faults;
 mod hard;
 mod oracle;
 mod relays;
+mod repeated;
 mod setting;
 mod site;
 mod what;
@@ -80,13 +81,13 @@ pub fn run_watched<'a>(setting: &'a Setting, watch: Watch<'a>) -> Result<Outcome
 }
 
 /// Runs the calls of a setting without faults one after the other: each begins when all ranks know the end of the one
-/// before. Returns how long each takes, until the root knows its end.
+/// before. Returns the outcome of each; its time is that from the call until the root knows the end.
 ///
 /// # Errors
 /// As [`run`]'s.
-pub fn run_in_turns(setting: &Setting) -> Result<Vec<Nanos>, Violation> {
+pub fn run_in_turns(setting: &Setting) -> Result<Vec<Outcome>, Violation> {
     let mut job = Job::new(setting);
-    let mut times = Vec::new();
+    let mut outcomes: Vec<Outcome> = Vec::new();
     for call in 0..u64::from(setting.calls.count) {
         (job.open, job.first_waiting) = (call..call + 1, 0);
         let began = job.simulation.now();
@@ -96,11 +97,19 @@ pub fn run_in_turns(setting: &Setting) -> Result<Vec<Nanos>, Violation> {
             }
         }
         job.play()?;
-        job.oracle.judge(&job.sites, call)?;
+        let end = job.oracle.judge(&job.sites, call)?;
         let ended = job.sites[setting.calls.root as usize].ends.get(&call);
-        times.push(ended.map_or(Nanos::ZERO, |(at, _)| *at - began));
+        let before = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
+        outcomes.push(Outcome {
+            time: ended.map_or(Nanos::ZERO, |(at, _)| *at - began),
+            end,
+            messages_to_scheduler: job.to_scheduler - before(|outcome| outcome.messages_to_scheduler),
+            messages_from_scheduler: job.from_scheduler - before(|outcome| outcome.messages_from_scheduler),
+            events: job.simulation.events() - before(|outcome| outcome.events),
+            digest: job.simulation.digest(),
+        });
     }
-    Ok(times)
+    Ok(outcomes)
 }
 
 /// Something that happens to a process.
@@ -112,7 +121,6 @@ struct Job<'a> {
     open: Range<u64>,
     /// The ranks before this one do not wait for a call that is open.
     first_waiting: u32,
-    call: Call,
     tokens: Vec<Token>,
     oracle: oracle::Oracle,
     to_scheduler: u64,
@@ -145,8 +153,7 @@ impl<'a> Job<'a> {
             .map_or(setting.hosts, |shared| shared.members);
         let tokens: Vec<Token> = (0..members).map(token).collect();
         for rank in 0..setting.hosts {
-            let late = setting.late.iter().find(|(late, _)| *late == rank);
-            simulation.after(late.map_or(Nanos::ZERO, |(_, at)| *at), Process(rank), What::Call);
+            simulation.after(setting.delay_of(rank), Process(rank), What::Call);
         }
         for (number, (at, _)) in setting.faults.iter().enumerate() {
             simulation.after(*at, Process(3 * setting.hosts), What::Fault(number));
@@ -159,18 +166,6 @@ impl<'a> Job<'a> {
                 .collect(),
             open: 0..setting.calls.count.into(),
             first_waiting: 0,
-            call: Call {
-                bytes: setting.calls.bytes,
-                element_bytes: setting.calls.element_bytes,
-                contributions: setting.contributions(),
-                root: Member(setting.calls.root),
-                is_spread: setting.calls.is_spread,
-                order: setting.calls.order,
-                operation: 7,
-                on_loss: setting.calls.on_loss,
-                on_root_loss: setting.calls.on_root_loss,
-                gives_way_to: None,
-            },
             tokens,
             oracle: oracle::Oracle::new(setting),
             to_scheduler: 0,
@@ -181,8 +176,9 @@ impl<'a> Job<'a> {
         if setting.calls.shared.is_some() {
             for rank in 0..setting.hosts {
                 let held = setting.held_by(rank);
+                let open = job.open.clone();
                 held.into_iter()
-                    .for_each(|member| job.oracle.note_holder(member, rank));
+                    .for_each(|member| job.oracle.note_holder(open.clone(), member, rank));
             }
         }
         job
@@ -282,13 +278,13 @@ impl<'a> Job<'a> {
         match what {
             What::Call => self.begin_calls(process),
             // If the keeper is lost, another one would be asked: that takes longer, and is left out.
-            What::Acknowledged => self.hold(process, vec![Member(process.0)]),
+            What::Acknowledged => self.hold(process, self.open.clone(), vec![Member(process.0)]),
             What::Copied(member) => {
                 // The contributor has to be there to be copied.
                 let keeper = (member.0 + 1) % self.setting.hosts;
                 if !self.oracle.is_gone(member.0) && self.is_open(keeper) {
                     self.leave_out_settled(process, member, keeper);
-                    self.hold(process, vec![member]);
+                    self.hold(process, self.open.clone(), vec![member]);
                 }
             }
             What::Collect(parcel) => self.collect(process, parcel),
@@ -359,23 +355,28 @@ impl<'a> Job<'a> {
 
     /// A rank makes its calls, and shows its contribution to the host that keeps a copy.
     fn begin_calls(&mut self, process: Process) {
-        self.sites[process.0 as usize].has_called = true;
+        let site = &mut self.sites[process.0 as usize];
+        let calls = match self.setting.calls.are_in_turn {
+            true => site.begun..site.begun + 1,
+            false => self.open.clone(),
+        };
+        site.begun = calls.end;
         let held = self.setting.held_by(process.0);
         // One that was fenced before it called is heard by nobody.
         if self.setting.makes_one(process.0) && !self.oracle.is_gone(process.0) {
             let agent = process.0 + self.setting.hosts;
-            self.oracle.note_holder(Member(process.0), agent);
+            self.oracle.note_holder(calls.clone(), Member(process.0), agent);
             if let Some(span) = self.setting.copies.filter(|_| self.setting.hosts > 1) {
                 let copy = Process(2 * self.setting.hosts + process.0);
                 self.simulation.after(span, copy, What::Copied(Member(process.0)));
                 if let Some(answer) = self.setting.acknowledged {
-                    self.oracle.note_holder(Member(process.0), process.0);
+                    self.oracle.note_holder(calls, Member(process.0), process.0);
                     self.simulation.after(span + answer, process, What::Acknowledged);
                     return;
                 }
             }
         }
-        self.hold(process, held);
+        self.hold(process, calls, held);
     }
 
     /// A site hears from a scheduler.
@@ -406,7 +407,7 @@ impl<'a> Job<'a> {
         };
         // The chunk has to stay in its window until it has arrived. A result that begins anew is another one.
         let is_void = chunk.place == Place::Result && !site.worker.is_needed(&chunk.header);
-        let (call, order) = (chunk.header.session.call, self.call.order);
+        let (call, order) = (chunk.header.session.call, self.setting.calls.order);
         if !is_void && site.word(order, call, chunk.place, &chunk.range) != word {
             self.oracle.note_overwritten(process.0);
         }
@@ -423,18 +424,18 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// A site contributes originals.
-    fn hold(&mut self, process: Process, members: Vec<Member>) {
+    /// A site contributes originals to calls.
+    fn hold(&mut self, process: Process, calls: Range<u64>, members: Vec<Member>) {
         if !self.oracle.is_gone(process.0) {
             for member in &members {
-                self.oracle.note_holder(*member, process.0);
+                self.oracle.note_holder(calls.clone(), *member, process.0);
             }
         }
         let originals = members
             .into_iter()
             .map(|member| (member, self.tokens[member.0 as usize]));
         let originals: Vec<_> = originals.collect();
-        self.contribute_to(process, self.open.clone(), &originals);
+        self.contribute_to(process, calls, &originals);
     }
 
     fn contribute_to(
@@ -446,7 +447,7 @@ impl<'a> Job<'a> {
         let worker = &mut self.sites[process.0 as usize].worker;
         for call in calls {
             let session = Session { group: GROUP, call };
-            worker.contribute(session, self.call.clone(), originals.to_vec());
+            worker.contribute(session, self.setting.call(call), originals.to_vec());
         }
     }
 
@@ -471,7 +472,7 @@ impl<'a> Job<'a> {
             let SchedulerAction::Send(to, message) = action else {
                 continue;
             };
-            let bytes = MESSAGE_BYTES + row_bytes(&message, self.call.bytes);
+            let bytes = MESSAGE_BYTES + row_bytes(&message, &self.setting.calls);
             let mut results = Results::new();
             if let FromScheduler::Ended { session, .. } = &message
                 && let Some(words) = site.enclosed.get(&session.call)
@@ -505,14 +506,16 @@ impl<'a> Job<'a> {
             match action {
                 WorkerAction::Tell(to, mut message) => {
                     let mut bytes = MESSAGE_BYTES;
-                    if let ToScheduler::Announce { are_enclosed, .. } = &mut message
+                    if let ToScheduler::Announce {
+                        are_enclosed, call, ..
+                    } = &mut message
                         && process.0 < hosts
-                        && self.call.may_be_enclosed(hosts as usize)
+                        && call.may_be_enclosed(hosts as usize)
                     {
                         *are_enclosed = true;
-                        bytes += self.call.bytes;
+                        bytes += call.bytes;
                     }
-                    let results = site.enclose_results(&mut message, &self.call, hosts);
+                    let results = site.enclose_results(&mut message, self.setting);
                     let what = What::ToScheduler(from, message, results);
                     self.send_to_scheduler(process, Process(to.0), bytes, what);
                 }
@@ -566,6 +569,11 @@ impl<'a> Job<'a> {
                         self.simulation.after(span, world, What::Kill(process.0));
                     }
                     site.ends.entry(session.call).or_insert((now, end));
+                    let is_next = session.call + 1 == site.begun && site.begun < self.open.end;
+                    if self.setting.calls.are_in_turn && is_next && process.0 < hosts {
+                        let delay = self.setting.delay_of(process.0);
+                        self.simulation.after(delay, process, What::Call);
+                    }
                 }
             }
         }

@@ -278,9 +278,10 @@ fn random_faults_break_no_promise() {
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let begin = number("ROPEWALK_SEED").unwrap_or(0);
     let seeds = number("ROPEWALK_SEEDS").unwrap_or(2_000);
-    let mut done = 0;
+    let (mut done, mut jobs) = (0, 0);
     for seed in begin..begin + seeds {
         for setting in Setting::of_seed(seed) {
+            jobs += 1;
             match run(&setting) {
                 Ok(outcome) => done += u64::from(matches!(outcome.end, Some(End::Done { .. }))),
                 Err(violation) => {
@@ -289,9 +290,9 @@ fn random_faults_break_no_promise() {
             }
         }
     }
-    println!("{done} of {} jobs have a result", 2 * seeds);
+    println!("{done} of {jobs} jobs have a result");
     // A test of errors alone would show little.
-    assert!(done > seeds / 2 || seeds < 100, "{done} of {}", 2 * seeds);
+    assert!(done > jobs / 4 || seeds < 100, "{done} of {jobs}");
 }
 
 /// The same where contributions come with announcements and results with ends, and all happens within three
@@ -427,10 +428,10 @@ fn later_calls_go_around_slow_hosts() {
         for bytes in [MIB, 4 * MIB] {
             let mut setting = receiving_slowly(bytes, &hosts);
             setting.calls.count = 7;
-            let times = run_in_turns(&setting).unwrap();
-            let factors = times
+            let outcomes = run_in_turns(&setting).unwrap();
+            let factors = outcomes
                 .iter()
-                .map(|time| time.as_seconds() / setting.floor().as_seconds());
+                .map(|outcome| outcome.time.as_seconds() / setting.floor().as_seconds());
             let factors: Vec<_> = factors.collect();
             let are_fast = factors[4..].iter().all(|factor| *factor < 1.5);
             assert!(are_fast, "hosts {hosts:?}, {bytes} bytes: {factors:.2?}");
@@ -450,8 +451,8 @@ fn token_buckets_make_nobody_slow() {
             bytes: 64 << 10,
             peak: 110e6,
         });
-        for time in run_in_turns(&setting).unwrap() {
-            let factor = time.as_seconds() / setting.floor().as_seconds();
+        for outcome in run_in_turns(&setting).unwrap() {
+            let factor = outcome.time.as_seconds() / setting.floor().as_seconds();
             assert!(factor < 1.4, "{hosts} hosts, {order:?}: {factor:.3}");
         }
     }
@@ -489,4 +490,23 @@ fn a_cancelled_call_ends_for_all() {
     assert!(outcome.time.as_seconds() < 0.6 * undisturbed);
     setting.faults = vec![(Nanos::from_seconds(undisturbed * 2.0), Fault::Cancel(3))];
     assert_eq!(run(&setting).unwrap().end, all_of_them());
+}
+
+/// A call that was made before is planned before it is made again: its ranks do not wait for the scheduler.
+#[test]
+fn repeated_calls_are_planned_ahead() {
+    for is_spread in [false, true] {
+        for (bytes, limit) in [(16 << 10, 0.8), (128 << 10, 0.9)] {
+            let mut setting = Setting::new(200, bytes);
+            setting.cluster.rate = 1.25e9;
+            setting.calls.is_spread = is_spread;
+            setting.calls.count = 4;
+            let outcomes = run_in_turns(&setting).unwrap();
+            let times: Vec<f64> = outcomes.iter().map(|outcome| outcome.time.as_seconds()).collect();
+            assert!(
+                times[2..].iter().all(|time| *time < limit * times[0]),
+                "{times:?}"
+            );
+        }
+    }
 }

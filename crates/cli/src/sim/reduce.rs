@@ -7,7 +7,7 @@ use ropewalk_reduce_core::{End, Order};
 use ropewalk_sim::{
     Nanos,
     baseline::{self, Baseline},
-    reduction::{self, Fault, Outcome, Setting, Slow},
+    reduction::{self, Fault, Outcome, Setting, Slow, Violation},
 };
 use serde::Serialize;
 
@@ -55,6 +55,16 @@ pub(super) struct Arguments {
     /// A rank that dies; MPI would end, so that only ours is shown
     #[arg(long, value_name = "RANK:TIME")]
     kill: Vec<RankTime>,
+    /// How many times the ranks make the call, one after the other: the last one is shown. Ours plans a call ahead if
+    /// it was made twice before
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=100),
+        conflicts_with = "kill"
+    )]
+    calls: u32,
     /// Write one JSON object a row
     #[arg(long)]
     json: bool,
@@ -202,6 +212,7 @@ impl Arguments {
         }
         setting.cluster.rate = self.mbit * 1e6 / 8.0;
         setting.cluster.latency = Nanos::from_seconds(self.latency);
+        setting.calls.count = self.calls;
         setting.seed = self.seeds.seed;
         for SlowHost(slow) in &self.slow {
             is_a_rank(slow.host)?;
@@ -217,15 +228,29 @@ impl Arguments {
     }
 }
 
+/// The outcome of the last call.
+fn last_of(setting: &Setting) -> Result<Outcome, Violation> {
+    match setting.calls.count {
+        0 | 1 => reduction::run(setting),
+        _ => {
+            let mut outcomes = reduction::run_in_turns(setting)?;
+            Ok(outcomes.swap_remove(outcomes.len() - 1))
+        }
+    }
+}
+
 fn row(setting: &Setting, policy: Policy) -> anyhow::Result<Row> {
     let (time, received, sent, events) = match policy.baseline() {
         Some(baseline) => {
-            let outcome = baseline::run(setting, baseline);
+            // All of its calls are alike.
+            let mut setting = setting.clone();
+            setting.calls.count = 1;
+            let outcome = baseline::run(&setting, baseline);
             let (received, sent) = (outcome.messages_to_scheduler, outcome.messages_from_scheduler);
             (outcome.time, received, sent, outcome.events)
         }
         None => {
-            let outcome = reduction::run(setting)
+            let outcome = last_of(setting)
                 .map_err(|violation| anyhow!("a promise is broken, please report it: {violation:?}"))?;
             match outcome.end {
                 Some(End::Done { .. }) => {}

@@ -21,7 +21,7 @@ use crate::{
 };
 use announced::{Announced, Original};
 use ranks::Ranks;
-use shares::{Share, Shares};
+use shares::{Completion, Share, Shares};
 
 #[derive(Debug)]
 pub(super) struct Collective {
@@ -160,6 +160,7 @@ impl Collective {
             return Some(End::Mismatch(caller));
         }
         self.announced.called.insert(from);
+        let are_planned = self.shares.are_ahead();
         for &(member, token) in originals {
             if !self.members().contains(&member.0) {
                 return Some(End::Mismatch(caller));
@@ -168,7 +169,9 @@ impl Collective {
                 continue;
             }
             let known = self.announced.originals.entry(member).or_insert_with(|| {
-                self.newcomers.insert(member);
+                if !are_planned {
+                    self.newcomers.insert(member);
+                }
                 Original {
                     token,
                     sites: Vec::new(),
@@ -210,7 +213,8 @@ impl Collective {
         let begins_anew = self.call.on_root_loss != OnRootLoss::Fail
             || self.call.on_loss != OnLoss::Fail
             || self.call.contributions != Contributions::Each
-            || !self.are_all_in_shares();
+            || !self.are_all_in_shares()
+            || !self.shares.are_tokens_told();
         let chunking = self.shares.chunking?;
         Some(match begins_anew {
             true => 0,
@@ -236,6 +240,13 @@ impl Collective {
         if generation != self.roster.generation || !may_be_complete {
             return None;
         }
+        let completion = Completion {
+            from,
+            generation,
+            tokens,
+            is_enclosed,
+        };
+        self.shares.keep_until_announced(completion)?;
         let all = self.shares.tokens();
         if !self.are_all_in_shares() || all != tokens {
             return Some(End::Failed(Failure::Tokens));
@@ -307,6 +318,9 @@ impl Collective {
         {
             return Some(end);
         }
+        if self.shares.are_ahead() {
+            return self.consider_ahead(view, now);
+        }
         if self.newcomers.is_empty() {
             return None;
         }
@@ -370,6 +384,7 @@ impl Collective {
     /// The patience is over: those who are there begin, if the root is among them.
     fn begin_without_late(&mut self, view: &View) {
         self.deadline = None;
+        self.give_up_plan_ahead();
         let may_begin = match self.call.contributions {
             Contributions::Shared(_) => {
                 self.announced.called.contains(&self.root()) && self.have_all_holders()
@@ -392,6 +407,9 @@ impl Collective {
 
     /// A site is lost: new plans for the shares in whose plans it was.
     pub(super) fn lose(&mut self, view: &View, now: Duration, site: Site) -> Option<End> {
+        if self.ranks.place_of(site).is_some() {
+            self.give_up_plan_ahead();
+        }
         self.forget_holder(site);
         let end = self.heed(view, now);
         if end.is_none() {
@@ -428,7 +446,8 @@ impl Collective {
         loop {
             let lost = self.lost(view);
             if lost.is_empty() {
-                if self.shares.not_merged().any(|share| self.has_to_wait(share)) {
+                let has_to_wait = self.shares.not_merged().any(|share| self.has_to_wait(share));
+                if has_to_wait && !self.shares.are_ahead() {
                     self.begin_anew();
                 }
                 return None;

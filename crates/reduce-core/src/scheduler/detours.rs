@@ -194,6 +194,7 @@ impl Collective {
         } else {
             view.troubles.note(now, site, other);
         }
+        self.give_up_plan_ahead();
         // A plan that has ended, of which a site still has rows, is nobody's trouble.
         let Some(share) = self.share_under_way(plan) else {
             return self.heed(view, now);

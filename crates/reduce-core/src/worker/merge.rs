@@ -29,7 +29,10 @@ pub(super) struct Merge {
 #[derive(Debug)]
 struct Merged {
     members: Vec<Member>,
-    tokens: Token,
+    /// The sum of their tokens; of a plan that was made ahead that of the first chunk, which the scheduler checks at
+    /// the end.
+    tokens: Option<Token>,
+    is_ahead: bool,
     /// By class: the chunks before this index are merged, or the last of them is being merged.
     until: Vec<u32>,
     /// The scheduler knows that all of it is merged.
@@ -80,7 +83,11 @@ impl Merge {
         let classes = usize::from(self.chunking.cut(row.share).classes());
         self.shares.entry(row.share).or_insert_with(|| Merged {
             members: row.members.iter().map(|(member, _)| *member).collect(),
-            tokens: Token::sum(row.members.iter().map(|(_, token)| *token)),
+            tokens: row
+                .ahead_of
+                .is_none()
+                .then(|| Token::sum(row.members.iter().map(|(_, token)| *token))),
+            is_ahead: row.ahead_of.is_some(),
             until: vec![0; classes],
             is_told: false,
         });
@@ -143,7 +150,7 @@ impl Merge {
         if merged.until[at] != index {
             return Claim::Nothing;
         }
-        if merged.tokens != tokens {
+        if *merged.tokens.get_or_insert(tokens) != tokens {
             return Claim::WrongTokens;
         }
         if !is_put_back(Canary::MergedTooLate) {
@@ -187,7 +194,18 @@ impl Merge {
                 .iter()
                 .all(|(share, merged)| merged.is_whole(self.chunking.cut(*share)));
         self.is_complete |= is_new;
-        is_new.then(|| Token::sum(self.shares.values().map(|merged| merged.tokens)))
+        is_new.then(|| self.tokens().unwrap_or_default())
+    }
+
+    /// The sum of all tokens, if they are known.
+    pub(super) fn tokens(&self) -> Option<Token> {
+        let tokens: Option<Vec<Token>> = self.shares.values().map(|merged| merged.tokens).collect();
+        tokens.map(Token::sum)
+    }
+
+    /// Forgets what was merged for plans that were made ahead: a new scheduler has nothing to check it with.
+    pub(super) fn forget_ahead(&mut self) {
+        self.shares.retain(|_, merged| !merged.is_ahead);
     }
 
     /// The watermarks, each time when a good part of the chunks has been merged; of blocks each when it is whole.
@@ -228,7 +246,7 @@ impl Merge {
             MergedShare {
                 id: share,
                 members: merged.members.clone(),
-                tokens: merged.tokens,
+                tokens: merged.tokens.unwrap_or_default(),
                 merged: until,
             }
         });
@@ -271,6 +289,7 @@ mod tests {
                     root: Member(0),
                     excluded: Vec::new(),
                 },
+                ahead_of: None,
             });
         }
         merge

@@ -14,10 +14,10 @@ impl Worker {
         };
         let of_class = |node| StreamId { plan, class, node };
         let streams = part.streams.range_mut(of_class(0)..=of_class(u32::MAX));
-        let finals = merge.finals(class);
+        let (finals, tokens) = (merge.finals(class), merge.tokens());
         let mut moved = Vec::new();
         for (id, stream) in streams {
-            stream.note_final(finals);
+            stream.note_final(finals, tokens);
             moved.push(*id);
         }
         moved.into_iter().for_each(|id| self.advance(session, id));

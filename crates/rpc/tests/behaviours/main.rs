@@ -98,7 +98,9 @@ fn options(rank: u32) -> EndpointOptions {
         // A loopback address of its own: at that of all tests another one may take the port of a server that is
         // started again.
         let [_, first, second, third] = process::id().to_be_bytes();
-        options.bind.set_ip(Ipv4Addr::new(127, 1 + first, second, third).into());
+        options
+            .bind
+            .set_ip(Ipv4Addr::new(127, 1 + first, second, third).into());
     }
     options
 }

@@ -59,7 +59,11 @@ impl Job<'_> {
     pub(super) fn cancel(&mut self, process: Process) {
         self.oracle.note_cancelled(process.0);
         let site = &mut self.sites[process.0 as usize];
-        for call in self.open.clone().filter(|call| !site.ends.contains_key(call)) {
+        let calls = match self.setting.calls.are_in_turn {
+            true => 0..site.begun,
+            false => self.open.clone(),
+        };
+        for call in calls.filter(|call| !site.ends.contains_key(call)) {
             let session = Session { group: GROUP, call };
             site.worker.give_up(session, Member(process.0), GiveUp::Cancelled);
         }
@@ -119,7 +123,7 @@ impl Job<'_> {
         if is_put_back(Canary::DepartureFirst) {
             self.tell_all(agent, rank);
         }
-        if self.sites[rank as usize].has_called && self.setting.makes_one(rank) {
+        if self.setting.makes_one(rank) {
             // The rank has let go of what it contributed to calls that have ended there.
             let site = &self.sites[rank as usize];
             let has_let_go = |call: u64| {
@@ -128,10 +132,9 @@ impl Job<'_> {
                 site.ends.contains_key(&call)
                     && !scheduler.is_some_and(|scheduler| scheduler.has_to_keep(session))
             };
-            let calls = (0..self.setting.calls.count.into()).filter(|call| !has_let_go(*call));
-            let calls: Vec<u64> = calls.collect();
-            if calls.is_empty() && site.scheduler.is_none() {
-                self.oracle.note_let_go(Member(rank), agent.0);
+            let (let_go, calls): (Vec<u64>, Vec<u64>) = (0..site.begun).partition(|call| has_let_go(*call));
+            for call in let_go.into_iter().filter(|_| site.scheduler.is_none()) {
+                self.oracle.note_let_go(call, Member(rank), agent.0);
             }
             let original = (Member(rank), self.tokens[rank as usize]);
             self.contribute_to(agent, calls, &[original]);

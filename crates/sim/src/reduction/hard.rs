@@ -6,9 +6,10 @@ use super::{Fault, Made, Setting, Slow};
 use crate::{Dice, Nanos};
 
 impl Setting {
-    /// The jobs of a seed: a [small](Self::random) one, and a [harder](Self::hard) one.
-    pub fn of_seed(seed: u64) -> [Self; 2] {
-        [Self::random(seed), Self::hard(seed)]
+    /// The jobs of a seed: a [small](Self::random) one, a [harder](Self::hard) one, and one of [several
+    /// calls](Self::repeated).
+    pub fn of_seed(seed: u64) -> [Self; 3] {
+        [Self::random(seed), Self::hard(seed), Self::repeated(seed)]
     }
 
     /// The small job of a seed with more hosts, longer elements, and more faults: at its start and its end, and shortly

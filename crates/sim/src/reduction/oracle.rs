@@ -7,7 +7,7 @@ use std::{
 
 use ropewalk_reduce_core::{End, GiveUp, Member, Order};
 
-use super::{Made, Setting, Shared, SiteState};
+use super::{Calls, Made, Setting, SiteState};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,17 +40,12 @@ pub enum Violation {
 
 #[derive(Debug)]
 pub(super) struct Oracle {
-    order: Order,
     hosts: u32,
-    shared: Option<Shared>,
-    made: Made,
-    root: u32,
-    is_spread: bool,
-    bytes: u64,
+    calls: Calls,
     /// Sites that died, or were given up.
     gone: BTreeSet<u32>,
-    /// The sites that have each original.
-    holders: BTreeMap<u32, BTreeSet<u32>>,
+    /// The sites that have each original, by call and member.
+    holders: BTreeMap<(u64, Member), BTreeSet<u32>>,
     overwritten: Option<u32>,
     not_copied: Option<u32>,
     /// The ranks that cancelled their calls.
@@ -64,13 +59,8 @@ impl Oracle {
     pub(super) fn new(setting: &Setting) -> Self {
         let is_cut = |fault: &super::Fault| matches!(fault, super::Fault::Cut(..));
         Self {
-            order: setting.calls.order,
             hosts: setting.hosts,
-            shared: setting.calls.shared,
-            made: setting.calls.made,
-            root: setting.calls.root,
-            is_spread: setting.calls.is_spread,
-            bytes: setting.calls.bytes,
+            calls: setting.calls.clone(),
             gone: BTreeSet::new(),
             holders: BTreeMap::new(),
             overwritten: None,
@@ -85,25 +75,27 @@ impl Oracle {
         self.gone.insert(site);
     }
 
-    /// A site has an original.
-    pub(super) fn note_holder(&mut self, member: Member, site: u32) {
-        self.holders.entry(member.0).or_default().insert(site);
+    /// A site has the originals of a member for these calls.
+    pub(super) fn note_holder(&mut self, calls: Range<u64>, member: Member, site: u32) {
+        for call in calls {
+            self.holders.entry((call, member)).or_default().insert(site);
+        }
     }
 
-    /// A rank has let go of its contribution, since the scheduler of another rank has told it the end, and so its agent
+    /// A rank has let go of its contribution to a call, since the scheduler of another rank has told it the end, and so its agent
     /// inherits nothing. If all are gone who have heard of that end, the others find another one.
-    pub(super) fn note_let_go(&mut self, member: Member, agent: u32) {
-        if let Some(holders) = self.holders.get_mut(&member.0) {
+    pub(super) fn note_let_go(&mut self, call: u64, member: Member, agent: u32) {
+        if let Some(holders) = self.holders.get_mut(&(call, member)) {
             holders.remove(&agent);
         }
     }
 
     /// All who have the original of a member are gone; or nobody had it, and its rank is gone.
-    fn is_lost(&self, member: Member) -> bool {
+    fn is_lost(&self, call: u64, member: Member) -> bool {
         let is_gone = |site: &u32| self.gone.contains(site);
-        match self.holders.get(&member.0) {
+        match self.holders.get(&(call, member)) {
             Some(holders) => holders.iter().all(is_gone),
-            None => self.shared.is_some() || is_gone(&member.0),
+            None => self.calls.shared.is_some() || is_gone(&member.0),
         }
     }
 
@@ -142,19 +134,19 @@ impl Oracle {
             }
         }
         // A copy that is cut off is of no use.
-        let is_lost = |member: &Member| self.is_lost(*member) || (self.has_cuts && self.has_copies);
+        let is_lost = |member: &Member| self.is_lost(call, *member) || (self.has_cuts && self.has_copies);
         let are_lost = |members: &[Member]| members.iter().all(is_lost);
         let is_explained = match told {
             None => true,
             Some(End::Done { root, excluded }) => {
-                let living = (0..self.hosts).filter(|rank| self.is_spread && !self.is_gone(*rank));
+                let living = (0..self.hosts).filter(|rank| self.calls.is_spread && !self.is_gone(*rank));
                 for rank in living.chain([root.0]) {
                     self.check(&sites[rank as usize], call, excluded)?;
                 }
                 are_lost(excluded)
             }
             Some(End::Lost(members)) => are_lost(members),
-            Some(End::RootLost) => self.is_gone(self.root),
+            Some(End::RootLost) => self.is_gone(self.calls.root),
             Some(End::Failed(_)) => self.has_cuts,
             Some(End::GivenUp { member, reason, .. }) => {
                 *reason == GiveUp::Cancelled && self.cancelled.contains(&member.0)
@@ -170,10 +162,10 @@ impl Oracle {
     fn check(&self, holder: &SiteState, call: u64, excluded: &[Member]) -> Result<(), Violation> {
         let mut covered = 0;
         for (&start, &(bytes, word)) in holder.results.get(&call).into_iter().flatten() {
-            covered = self.skip_excluded(covered, start, excluded);
-            let is_right = match self.made {
+            covered = self.skip_excluded(call, covered, start, excluded);
+            let is_right = match self.calls.made {
                 Made::SideBySide => self.is_block(call, start..start + bytes, word, excluded),
-                Made::ByOne(rank) => word == original(self.order, call, Member(rank), start),
+                Made::ByOne(rank) => word == original(self.calls.order, call, Member(rank), start),
                 Made::ByEach => word == self.expected(call, start, excluded),
             };
             if start != covered || !is_right {
@@ -181,51 +173,54 @@ impl Oracle {
             }
             covered += bytes;
         }
-        let whole = match self.made {
-            Made::SideBySide => self.bytes * u64::from(self.hosts),
-            Made::ByOne(_) | Made::ByEach => self.bytes,
+        let bytes = self.calls.bytes_of(call);
+        let whole = match self.calls.made {
+            Made::SideBySide => bytes * u64::from(self.hosts),
+            Made::ByOne(_) | Made::ByEach => bytes,
         };
-        match self.skip_excluded(covered, whole, excluded) == whole {
+        match self.skip_excluded(call, covered, whole, excluded) == whole {
             true => Ok(()),
             false => Err(Violation::Wrong { at: covered }),
         }
     }
 
     /// Blocks of members that are excluded need not be there, and may be in part.
-    fn skip_excluded(&self, mut covered: u64, until: u64, excluded: &[Member]) -> u64 {
-        let is_excluded = |at: u64| excluded.contains(&Member((at / self.bytes) as u32));
-        while self.made == Made::SideBySide && covered < until && is_excluded(covered) {
-            covered = (covered + self.bytes - covered % self.bytes).min(until);
+    fn skip_excluded(&self, call: u64, mut covered: u64, until: u64, excluded: &[Member]) -> u64 {
+        let bytes = self.calls.bytes_of(call);
+        let is_excluded = |at: u64| excluded.contains(&Member((at / bytes) as u32));
+        while self.calls.made == Made::SideBySide && covered < until && is_excluded(covered) {
+            covered = (covered + bytes - covered % bytes).min(until);
         }
         covered
     }
 
     /// Says if a chunk, of one block or of several whole ones, is right. It need not be where members are excluded.
     fn is_block(&self, call: u64, range: Range<u64>, word: u64, excluded: &[Member]) -> bool {
-        if self.bytes == 0 {
+        let bytes = self.calls.bytes_of(call);
+        if bytes == 0 {
             return true;
         }
-        let blocks = range.start / self.bytes..range.end.div_ceil(self.bytes);
+        let blocks = range.start / bytes..range.end.div_ceil(bytes);
         let mut members = blocks.clone().map(|block| Member(block as u32));
-        let starts = |member: Member| range.start.max(u64::from(member.0) * self.bytes);
+        let starts = |member: Member| range.start.max(u64::from(member.0) * bytes);
         let words = members
             .clone()
-            .map(|member| original(self.order, call, member, starts(member)));
+            .map(|member| original(self.calls.order, call, member, starts(member)));
         members.any(|member| excluded.contains(&member)) || word == words.fold(0, u64::wrapping_add)
     }
 
     /// A serial loop in blocks.
     fn expected(&self, call: u64, start: u64, excluded: &[Member]) -> u64 {
-        let count = self.shared.map_or(self.hosts, |shared| shared.members);
+        let count = self.calls.shared.map_or(self.hosts, |shared| shared.members);
         let members = (0..count).map(Member).filter(|member| !excluded.contains(member));
         let members: Vec<u64> = members
-            .map(|member| original(self.order, call, member, start))
+            .map(|member| original(self.calls.order, call, member, start))
             .collect();
-        let block = match self.shared {
+        let block = match self.calls.shared {
             Some(_) => members.len().max(1),
             None => ((members.len() as f64).sqrt().ceil() as usize).max(16),
         };
-        let fold = |left, right| fold(self.order, left, right);
+        let fold = |left, right| fold(self.calls.order, left, right);
         let blocks = members
             .chunks(block)
             .filter_map(|block| block.iter().copied().reduce(fold));

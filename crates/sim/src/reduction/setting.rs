@@ -33,13 +33,18 @@ pub struct Setting {
     pub seed: u64,
 }
 
-/// The reductions that all ranks call at once.
+/// The reductions that all ranks call.
 #[derive(Clone, Debug)]
 pub struct Calls {
     /// The number of reductions.
     pub count: u32,
+    /// A rank makes each call when it knows the end of the one before, and not all at once. A late rank is late for
+    /// each.
+    pub are_in_turn: bool,
     /// Bytes of each contribution.
     pub bytes: u64,
+    /// From this call on contributions have half as many.
+    pub halved_from: u64,
     /// Bytes of an element, which is in one chunk: of long ones few fit into the windows.
     pub element_bytes: u32,
     /// The rank that gets the result.
@@ -164,6 +169,16 @@ pub enum Fault {
     Cancel(u32),
 }
 
+impl Calls {
+    /// Bytes of each contribution to the call of this number.
+    pub(super) fn bytes_of(&self, call: u64) -> u64 {
+        match call < self.halved_from {
+            true => self.bytes,
+            false => self.bytes / 2,
+        }
+    }
+}
+
 impl Setting {
     /// Links of 400 Mbit/s and 50 microseconds, as on the rig of `docs/benchmarks_of_reductions.md`.
     pub fn new(hosts: u32, bytes: u64) -> Self {
@@ -171,7 +186,9 @@ impl Setting {
             hosts,
             calls: Calls {
                 count: 1,
+                are_in_turn: false,
                 bytes,
+                halved_from: u64::MAX,
                 element_bytes: 1,
                 root: 0,
                 is_spread: false,
@@ -332,6 +349,28 @@ impl Setting {
             (None, Made::ByOne(rank)) => Contributions::One(Member(rank)),
             (None, Made::SideBySide) => Contributions::SideBySide,
         }
+    }
+
+    /// The call of this number, as all ranks make it.
+    pub(super) fn call(&self, number: u64) -> Call {
+        Call {
+            bytes: self.calls.bytes_of(number),
+            element_bytes: self.calls.element_bytes,
+            contributions: self.contributions(),
+            root: Member(self.calls.root),
+            is_spread: self.calls.is_spread,
+            order: self.calls.order,
+            operation: 7,
+            on_loss: self.calls.on_loss,
+            on_root_loss: self.calls.on_root_loss,
+            gives_way_to: None,
+        }
+    }
+
+    /// The time that a rank takes before it calls.
+    pub(super) fn delay_of(&self, rank: u32) -> Nanos {
+        let late = self.late.iter().find(|(late, _)| *late == rank);
+        late.map_or(Nanos::ZERO, |(_, delay)| *delay)
     }
 
     /// Says if a rank makes a contribution.

@@ -4,11 +4,11 @@ use std::{
 };
 
 use ropewalk_reduce_core::{
-    Call, Chunk, ChunkHeader, End, Order, Place, Relays, Scheduler, SendRates, Site, StreamId, Term,
-    ToScheduler, Worker,
+    Chunk, ChunkHeader, End, Order, Place, Relays, Scheduler, SendRates, Site, StreamId, Term, ToScheduler,
+    Worker,
 };
 
-use super::{oracle, relays::Post, what::Results};
+use super::{Setting, oracle, relays::Post, what::Results};
 use crate::Nanos;
 
 /// A rank or an agent.
@@ -33,7 +33,8 @@ pub(super) struct SiteState {
     pub(super) post: Post,
     /// When the scheduler's timer fires.
     pub(super) timer: Option<Nanos>,
-    pub(super) has_called: bool,
+    /// It has made the calls before this one.
+    pub(super) begun: u64,
     /// A copy has nothing before these bytes, by call.
     pub(super) begins: BTreeMap<u64, u64>,
     /// The ends of calls.
@@ -55,7 +56,7 @@ impl SiteState {
             enclosed: Results::new(),
             post: Post::new(relays, site),
             timer: None,
-            has_called: false,
+            begun: 0,
             begins: BTreeMap::new(),
             ends: BTreeMap::new(),
         }
@@ -138,12 +139,15 @@ impl SiteState {
     }
 
     /// The results that go with a message, if they are short.
-    pub(super) fn enclose_results(&self, message: &mut ToScheduler, call: &Call, hosts: u32) -> Results {
+    pub(super) fn enclose_results(&self, message: &mut ToScheduler, setting: &Setting) -> Results {
         let only = |results: &Results, call: u64| results.get(&call).map(|words| (call, words.clone()));
         match message {
             ToScheduler::Complete {
                 is_enclosed, session, ..
-            } if call.may_end_with_result(hosts as usize) => {
+            } if setting
+                .call(session.call)
+                .may_end_with_result(setting.hosts as usize) =>
+            {
                 *is_enclosed = true;
                 let words = self.results.get(&session.call).cloned().unwrap_or_default();
                 Results::from([(session.call, words)])

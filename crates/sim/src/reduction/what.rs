@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ropewalk_reduce_core::{ChunkHeader, FromScheduler, Grant, Member, Session, Site, StreamId, ToScheduler};
 
+use super::Calls;
 use crate::{Nanos, Process};
 
 /// The chunks of a result by their first byte: their lengths and words.
@@ -74,10 +75,11 @@ impl What {
 }
 
 /// Rows grow with the classes, and the root's with the members and the contributions that come with it.
-pub(super) fn row_bytes(message: &FromScheduler, contribution: u64) -> u64 {
+pub(super) fn row_bytes(message: &FromScheduler, calls: &Calls) -> u64 {
     match message {
         FromScheduler::Row(row) => {
-            20 * (row.nodes.len() + row.members.len()) as u64 + contribution * row.given.len() as u64
+            20 * (row.nodes.len() + row.members.len()) as u64
+                + calls.bytes_of(row.session.call) * row.given.len() as u64
         }
         _ => 0,
     }

@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    super::{detours, rows, spreading},
-    Collective, Contributions, End, Member, Order, PlanId, Row, Share, ShareId, Site, Token, View,
+    super::{Call, detours, pace::Pace, rows, spreading},
+    Announced, Collective, Completion, Contributions, End, Member, Order, Original, PlanId, Row, Share,
+    ShareId, Site, Token, View,
 };
 use crate::{
     bracketing::block_of,
@@ -48,6 +49,81 @@ impl Collective {
         }
     }
 
+    /// Plans for all ranks, before any of them has called.
+    pub(in crate::scheduler) fn plan_ahead(&mut self, view: &View) {
+        let root = self.root();
+        let members: Vec<Member> = self.ranks.members().collect();
+        for &member in &members {
+            let original = Original {
+                token: Token::default(),
+                sites: vec![self.site_of(member)],
+                is_enclosed: false,
+            };
+            self.announced.originals.insert(member, original);
+        }
+        let id = self.shares.next_id();
+        self.shares.begin_ahead(id, members);
+        self.plan(view, id, &[]);
+        if self.call.is_spread {
+            let sites = self.ranks.sites().iter().copied();
+            self.spread.receivers = sites.filter(|site| *site != root).collect();
+            self.plan_spread(view, BTreeSet::new());
+        }
+        self.announced = Announced::default();
+    }
+
+    /// The session that was planned ahead is called for: if not as was expected, or if a rank is lost, the plan is void.
+    pub(in crate::scheduler) fn note_called(&mut self, call: &Call, view: &View) {
+        self.shares.note_called(view.now);
+        self.pace = Pace::default();
+        self.pace.begin(view.now);
+        if self.call != *call {
+            self.call = call.clone();
+            self.roster.root = call.root;
+            self.shares.chunking = None;
+            self.begin_anew();
+        } else if self.ranks.sites().iter().any(|site| view.lost.contains(site)) {
+            self.begin_anew();
+        }
+    }
+
+    /// Says if all have called, and none was late or lost.
+    pub(in crate::scheduler) fn goes_as_called(&self) -> bool {
+        self.roster.generation == 0 && self.are_all_in_shares() && !self.shares.are_ahead()
+    }
+
+    /// The plan holds once all ranks have told of their contributions; they are waited for as without a plan.
+    pub(super) fn consider_ahead(&mut self, view: &View, now: Duration) -> Option<End> {
+        let called = &self.announced.called;
+        let originals = &self.announced.originals;
+        let have_all_called = called.len() >= self.ranks.len()
+            && originals.len() == self.counted()
+            && self.ranks.sites().iter().all(|site| called.contains(site));
+        if !have_all_called {
+            self.deadline.get_or_insert(now + view.patience);
+            return None;
+        }
+        self.deadline = None;
+        let tokens = Token::sum(originals.values().map(|original| original.token));
+        let completions = self.shares.note_announced(tokens);
+        completions.into_iter().find_map(|told| {
+            let Completion {
+                from,
+                generation,
+                tokens,
+                is_enclosed,
+            } = told;
+            self.complete(from, generation, tokens, is_enclosed)
+        })
+    }
+
+    /// A plan that was made ahead is void. Those who have called are new.
+    pub(in crate::scheduler) fn give_up_plan_ahead(&mut self) {
+        if self.shares.are_ahead() {
+            self.begin_anew();
+        }
+    }
+
     fn begin_share(&mut self, view: &View, id: ShareId, members: Vec<Member>) {
         let tokens = self.announced.tokens_of(&members);
         let tokens = Token::sum(tokens.into_iter().map(|(_, token)| token));
@@ -78,6 +154,9 @@ impl Collective {
         fallen: &BTreeSet<Site>,
         sessions: usize,
     ) {
+        if self.shares.are_ahead() {
+            return;
+        }
         let is_planned = |site: &&Site| self.shares.all().any(|share| share.sites.contains(*site));
         let may_replan = self.shares.merged_part() < 0.5;
         // The root receives in all plans.
@@ -256,6 +335,7 @@ impl Collective {
             members: merged.members,
             members_in_all: merged.in_all,
             roster: self.roster.clone(),
+            ahead_of: self.shares.are_ahead().then(|| self.call.clone()),
         };
         self.rows.push((site, row));
     }
@@ -270,7 +350,7 @@ impl Collective {
 
     /// Brings the result to all ranks that live and have not left. The end, once they have it.
     pub(in crate::scheduler) fn spread(&mut self, view: &View, left: &BTreeMap<Site, String>) -> Option<End> {
-        if !self.call.is_spread || !self.are_all_in_shares() {
+        if !self.call.is_spread || !self.are_all_in_shares() || self.shares.are_ahead() {
             return None;
         }
         // Each rank tells that it is complete: only the first time all are looked at.

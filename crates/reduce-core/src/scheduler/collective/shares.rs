@@ -20,6 +20,28 @@ pub(super) struct Shares {
     next: u32,
     /// Sites that had a part in plans before the roster changed.
     former: BTreeSet<Site>,
+    begun: Begun,
+}
+
+/// When the shares were begun.
+#[derive(Debug, Default)]
+enum Begun {
+    /// When their members had been announced.
+    #[default]
+    Announced,
+    /// Before, and some have not been. These sites were complete meanwhile.
+    Ahead(Vec<Completion>),
+    /// Before, and all have been since.
+    AheadAndAnnounced,
+}
+
+/// A site says that it holds the whole result.
+#[derive(Debug)]
+pub(super) struct Completion {
+    pub(super) from: Site,
+    pub(super) generation: u32,
+    pub(super) tokens: Token,
+    pub(super) is_enclosed: bool,
 }
 
 #[derive(Debug)]
@@ -127,6 +149,51 @@ impl Shares {
         self.shares.insert(id, share);
     }
 
+    /// Begins a share of members that nobody has announced yet.
+    pub(super) fn begin_ahead(&mut self, id: ShareId, members: Vec<Member>) {
+        self.begin(id, members, Token::default());
+        self.begun = Begun::Ahead(Vec::new());
+    }
+
+    /// The session that a share was begun ahead of is called for.
+    pub(super) fn note_called(&mut self, now: Duration) {
+        for share in self.shares.values_mut() {
+            share.begun.1 = now;
+        }
+    }
+
+    /// Says if there is a share of which some members have not been announced.
+    pub(super) fn are_ahead(&self) -> bool {
+        matches!(self.begun, Begun::Ahead(_))
+    }
+
+    /// Says if the root knows the tokens of all shares from their rows.
+    pub(super) fn are_tokens_told(&self) -> bool {
+        matches!(self.begun, Begun::Announced)
+    }
+
+    /// Keeps what a site says until all members are announced; returns it if they are.
+    pub(super) fn keep_until_announced(&mut self, completion: Completion) -> Option<Completion> {
+        match &mut self.begun {
+            Begun::Ahead(completions) => {
+                completions.push(completion);
+                None
+            }
+            Begun::Announced | Begun::AheadAndAnnounced => Some(completion),
+        }
+    }
+
+    /// All members of the share that was begun ahead are announced. Returns what was kept.
+    pub(super) fn note_announced(&mut self, tokens: Token) -> Vec<Completion> {
+        for share in self.shares.values_mut() {
+            share.tokens = tokens;
+        }
+        match std::mem::replace(&mut self.begun, Begun::AheadAndAnnounced) {
+            Begun::Ahead(completions) => completions,
+            Begun::Announced | Begun::AheadAndAnnounced => Vec::new(),
+        }
+    }
+
     /// Takes over a share as the root knows it.
     pub(super) fn restore(&mut self, known: &MergedShare) {
         let mut share = Share::new(known.id, known.members.clone(), known.tokens);
@@ -137,6 +204,7 @@ impl Shares {
 
     /// Ends all shares. Their sites count as sites of the next one, so that its first plan tells them.
     pub(super) fn end_all(&mut self) {
+        self.begun = Begun::Announced;
         for share in std::mem::take(&mut self.shares).into_values() {
             self.former.extend(share.sites);
         }
