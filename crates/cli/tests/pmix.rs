@@ -353,7 +353,7 @@ fn slow_script(folder: &Path, sleeps: &str, keeps_sign: bool) -> PathBuf {
     script
 }
 
-/// Ranks of a script that are jobs of one rank are named once, while they run.
+/// Ranks of a script that are jobs of one rank are named once, while they run, and fail the job with their end.
 #[test]
 fn singletons_are_named_while_they_run() {
     let folder = TempDir::new().unwrap();
@@ -373,7 +373,11 @@ fn singletons_are_named_while_they_run() {
         "{first}"
     );
     let others: Vec<_> = lines.map(Result::unwrap).collect();
-    assert!(job.wait().unwrap().success() && others.is_empty(), "{others:?}");
+    assert_eq!(job.wait().unwrap().code(), Some(125));
+    assert!(
+        others.len() == 1 && others[0].contains("the ranks did not work together"),
+        "{others:?}"
+    );
 }
 
 /// Nobody takes ranks for jobs of one rank that initialise MPI after five seconds and find each other, and those that

@@ -58,8 +58,9 @@ pub(super) fn figure6(extent: Extent) -> anyhow::Result<Made> {
         .collect();
     Ok(Made {
         text: format!(
-            "{}\nReductions of 8 MiB at once, until the last is complete, on {most} hosts:\n\n{}",
+            "{}\n{}\nReductions of 8 MiB at once, until the last is complete, on {most} hosts:\n\n{}",
             table("hosts, length", &rows)?,
+            first_calls(&largest)?,
             table("at once", &several)?
         ),
         picture: Some(chart::draw(
@@ -68,6 +69,26 @@ pub(super) fn figure6(extent: Extent) -> anyhow::Result<Made> {
             length_or_count,
         )),
     })
+}
+
+/// The first call of a group beside the same call made again, where that is planned ahead.
+fn first_calls(points: &[(Point, Times)]) -> anyhow::Result<String> {
+    const PLANNED_MAX: u64 = 4 << 20;
+    let mut text = String::from(
+        "A call that was made before is planned ahead up to 4 MiB. ropewalk's first call beside it:\n\n\
+         | length | first | again |\n|---|---|---|\n",
+    );
+    for (point, times) in points.iter().filter(|(point, _)| point.bytes <= PLANNED_MAX) {
+        let first = ours(&drawn(*point, 0))?.time.as_seconds();
+        writeln!(
+            text,
+            "| {} | {} | {} |",
+            length(point.bytes as f64),
+            time(first),
+            time(times[0])
+        )?;
+    }
+    Ok(text)
 }
 
 /// Interference on a part of the hosts.

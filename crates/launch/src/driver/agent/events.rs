@@ -16,6 +16,7 @@ use super::{
     poller::Channel,
     rank_io::{RankIo, Reading},
     rank_link::from_rank,
+    silence::SilentEnd,
 };
 use crate::driver::{
     signals::{ChildNews, next_child},
@@ -244,13 +245,20 @@ impl Agent {
         }
     }
 
-    /// A rank that ended well, needs others, and never asked for them was probably a job of its own.
+    /// A rank that ended well, needs others, and never asked for them was probably a job of its own. If it was seen to
+    /// be one, the job has failed, whatever its exit code says.
     fn notice_silent_end(&mut self, rank: Rank, cause: Cause) {
-        if cause == Cause::Exited(0)
-            && !self.mind.has_spoken(rank)
-            && let Some(text) = self.kit.groups.silent_end(rank)
-        {
-            self.uplink.report(Report::Notice { rank, text });
+        if cause != Cause::Exited(0) || self.mind.has_spoken(rank) || self.mind.is_ending() {
+            return;
+        }
+        match self.kit.groups.silent_end(rank) {
+            Some(SilentEnd::OfSingleton) => self.uplink.report(Report::Aborted {
+                rank,
+                exit_code: SilentEnd::EXIT_CODE,
+                message: SilentEnd::VERDICT.to_owned(),
+            }),
+            Some(SilentEnd::Odd(text)) => self.uplink.report(Report::Notice { rank, text }),
+            None => {}
         }
     }
 

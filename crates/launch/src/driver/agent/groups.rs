@@ -12,7 +12,7 @@ use ropewalk_names::{HostId, Rank};
 use super::{
     programs::{Started, Suspicion, programs},
     rank_table::RankTable,
-    silence::{Looks, silence_of},
+    silence::{Looks, SilentEnd, silence_of},
 };
 
 /// The process groups that have processes on this host.
@@ -138,15 +138,15 @@ impl Groups {
         singletons
     }
 
-    /// The sentence about a rank that ended well and never asked for the others, if that is odd.
-    pub(super) fn silent_end(&self, rank: Rank) -> Option<String> {
+    /// The meaning of the end of a rank that ended well and never asked for the others.
+    pub(super) fn silent_end(&self, rank: Rank) -> Option<SilentEnd> {
         let group = self.of(rank)?;
         let (number, _) = group.plan.program_of(rank)?;
         let started = group.programs.get(number)?.as_ref().ok()?;
-        started
-            .silent_end
-            .clone()
-            .filter(|_| started.suspicion != Suspicion::Told)
+        match started.suspicion {
+            Suspicion::Told => Some(SilentEnd::OfSingleton),
+            Suspicion::None | Suspicion::Found => started.silent_end.clone().map(SilentEnd::Odd),
+        }
     }
 }
 

@@ -37,6 +37,20 @@ pub(super) struct Silence {
     pub(super) singleton: Option<String>,
 }
 
+/// The end of a rank with exit code 0 that has not asked for the other ranks.
+pub(super) enum SilentEnd {
+    /// It was seen to be a job of one rank while it ran.
+    OfSingleton,
+    /// It has loaded what should have asked, as this sentence says.
+    Odd(String),
+}
+
+impl SilentEnd {
+    /// The exit code of a job whose ranks were jobs of one rank each.
+    pub(super) const EXIT_CODE: i32 = 125;
+    pub(super) const VERDICT: &str = "it ended with exit code 0, but Open MPI ran in it as a job of one rank: the ranks did not work together";
+}
+
 impl Looks {
     /// There is a rank to look at from now on.
     pub(super) fn begin(&mut self, now: Instant) {
