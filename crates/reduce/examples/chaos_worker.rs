@@ -28,6 +28,8 @@ struct Words {
     bytes: usize,
     /// The number of reductions.
     repeats: u32,
+    /// The number of reductions before these, all like the first, of which nothing is said.
+    before: u32,
     /// `any` or `ordered`.
     order: Order,
     /// The root, and who is root if that is lost.
@@ -83,6 +85,14 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         true => Some(job.buffer(words.bytes / size_of::<u64>())?),
         false => None,
     };
+    for _ in 0..words.before {
+        let mine = contribution(words.is_sum, job.rank(), words.bytes / size_of::<u64>());
+        collect(&job, mine, &mut buffer, words.is_sum, &words, &options, |wait| {
+            if words.copies > 0 {
+                wait();
+            }
+        })?;
+    }
     for repeat in 0..words.repeats {
         let is_sum = words.is_sum == repeat.is_multiple_of(2);
         let mine = contribution(is_sum, job.rank(), words.bytes / size_of::<u64>());
@@ -287,6 +297,7 @@ impl Words {
         let mut words = Self {
             bytes: 8 << 20,
             repeats: 1,
+            before: 0,
             order: Order::Any,
             root: 0,
             next: 1,
@@ -304,6 +315,7 @@ impl Words {
             match (name, value) {
                 ("bytes", _) => words.bytes = number(value)?,
                 ("repeats", _) => words.repeats = number(value)?,
+                ("before", _) => words.before = number(value)?,
                 ("order", "any") => words.order = Order::Any,
                 ("order", "ordered") => words.order = Order::Ordered,
                 ("root", _) => words.root = number(value)?,

@@ -43,6 +43,8 @@ pub(super) struct Workload {
     pub(super) late_ms: u32,
     /// The ranks call as a group of their own order.
     pub(super) is_group: bool,
+    /// They make the same call so many times before the one that is disturbed.
+    pub(super) before: u32,
 }
 
 impl Workload {
@@ -53,6 +55,7 @@ impl Workload {
             copies: 0,
             late_ms: 0,
             is_group: false,
+            before: 0,
         }
     }
 }
@@ -211,6 +214,26 @@ pub(super) const CELLS: &[Cell] = &[
                 vec![Step {
                     from: Moment::Calls(victim),
                     delay: draw.within(Duration::from_millis(3)),
+                    act: Act::Kill(victim),
+                }]
+            },
+        )
+    },
+    Cell {
+        layouts: &[FOUR_HOSTS, Layout::new(5, 5)],
+        short_runs: 4,
+        workload: Workload {
+            before: 3,
+            ..Workload::new(256 << 10)
+        },
+        ..cell(
+            "kill-in-repeated-call",
+            "kill -9 of any rank within 8 ms of its fourth call of one kind; V if that had not returned",
+            |draw| {
+                let victim = draw.any_rank();
+                vec![Step {
+                    from: Moment::Calls(victim),
+                    delay: draw.within(Duration::from_millis(8)),
                     act: Act::Kill(victim),
                 }]
             },

@@ -228,6 +228,7 @@ impl<'a> Trial<'a> {
             copies,
             late_ms,
             is_group,
+            before,
         } = self.workload;
         let Collective {
             is_ordered,
@@ -247,6 +248,7 @@ impl<'a> Trial<'a> {
             "buffers=odd".to_owned(),
             format!("late={next}"),
             format!("late-ms={late_ms}"),
+            format!("before={before}"),
             format!("group={}", if is_group { "reversed" } else { "world" }),
         ];
         let mut arguments: Vec<_> = arguments.map(Into::into).into();
