@@ -205,7 +205,7 @@ pub struct Row {
     pub roster: Roster,
     /// The plan was made before the session was called for, for a call like this one. It is of no use for any other,
     /// and nobody knows the tokens of its members yet.
-    pub ahead_of: Option<Call>,
+    pub ahead_of: Option<Box<Call>>,
 }
 
 impl Row {

@@ -337,7 +337,8 @@ impl Scheduler {
         if is_called_for || !self.awaited.is_empty() || !sites.iter().all(is_here) {
             return;
         }
-        let mut planned = Collective::new(session, self.term, call, sites.clone());
+        let planned = self.ahead.take(session);
+        let mut planned = planned.unwrap_or_else(|| Collective::new(session, self.term, call, sites.clone()));
         planned.plan_ahead(&self.view);
         for (site, row) in planned.take_rows() {
             let message = FromScheduler::Row(row);
@@ -361,6 +362,9 @@ impl Scheduler {
             return;
         }
         let fallen = self.view.measure(now);
+        if !fallen.is_empty() {
+            self.ahead.plan_again();
+        }
         if !self.awaited.is_empty() {
             return;
         }
@@ -433,8 +437,9 @@ impl Scheduler {
         {
             let end = collective.forsaken(&self.left);
             let end = end.or_else(|| collective.consider(&self.view, now));
-            if matches!(end, None | Some(End::Done { .. })) && collective.goes_as_called() {
-                self.ahead.note(session, collective.call(), collective.ranks());
+            if matches!(end, None | Some(End::Done { .. })) && collective.is_called_for() {
+                let (call, ranks) = (collective.call(), collective.ranks());
+                self.ahead.note(session, call, ranks, collective.has_begun_anew());
             }
             self.settle(session, end);
         }

@@ -381,7 +381,7 @@ impl Worker {
             }
             return;
         };
-        let is_for_another = row.ahead_of.as_ref().is_some_and(|call| *call != part.call);
+        let is_for_another = row.ahead_of.as_ref().is_some_and(|call| **call != part.call);
         let is_known = part.plans.get(&row.share).is_some_and(|known| *known >= row.plan);
         if is_known
             || !row.is_valid(part.chunking)

@@ -85,7 +85,7 @@ fn row() -> impl Strategy<Value = Row> {
         roster(),
         given,
         prop::collection::vec(number(), 0..3),
-        prop::option::weighted(0.2, calls()),
+        prop::option::weighted(0.2, calls().prop_map(Box::new)),
     )
         .prop_map(
             |(plan, share, chunking, nodes, members, members_in_all, roster, given, kept, ahead_of)| Row {

@@ -1,7 +1,7 @@
 //! Plans that are made before they are called for.
 //!
 //! A program mostly makes the same calls over and over. If a group made the call of a session before, the scheduler
-//! plans the next session, as soon as all have called for this one, for the call that came next at that time. So the
+//! plans the next session, as soon as all have called for this one in time, for the call that came next then. So the
 //! ranks have their rows when they call, and send without a word of the scheduler. The plan holds for that call alone,
 //! if all ranks make it and none is late or lost; otherwise the scheduler begins anew, as after any change of the
 //! roster.
@@ -55,8 +55,8 @@ impl Ahead {
     /// Longer contributions gain nothing: the scheduler is soon done, for what they take.
     const BYTES_MAX: u64 = 4 << 20;
 
-    /// All ranks of a group have called for a session, and none was late.
-    pub(super) fn note(&mut self, session: Session, call: &Call, ranks: usize) {
+    /// All ranks of a group have called for a session. If one was late or lost, that is expected again.
+    pub(super) fn note(&mut self, session: Session, call: &Call, ranks: usize, has_begun_anew: bool) {
         let calls = self.groups.entry(session.group).or_default();
         let gains = |call: &Call| {
             call.contributions == Contributions::Each
@@ -64,13 +64,21 @@ impl Ahead {
                 && call.bytes <= Self::BYTES_MAX
                 && !call.may_be_enclosed(ranks)
         };
-        if let Some(expected) = calls.note(session, call).filter(gains) {
+        let expected = calls.note(session, call).filter(gains);
+        if let Some(expected) = expected.filter(|_| !has_begun_anew) {
             let next = Session {
                 call: calls.next,
                 ..session
             };
             self.due.push((next, expected));
         }
+    }
+
+    /// Sites are far slower than they counted: what is planned is to be planned again.
+    pub(super) fn plan_again(&mut self) {
+        let planned = self.groups.values().filter_map(|calls| calls.planned.as_ref());
+        let again = planned.map(|(session, planned)| (*session, planned.call().clone()));
+        self.due.extend(again);
     }
 
     /// Says if there is something to plan.

@@ -384,7 +384,13 @@ impl Collective {
     /// The patience is over: those who are there begin, if the root is among them.
     fn begin_without_late(&mut self, view: &View) {
         self.deadline = None;
-        self.give_up_plan_ahead();
+        if self.shares.are_ahead() {
+            // Without the root, and in a fixed order without anybody, nothing could begin.
+            if self.order() != Order::Any || !self.announced.has_holder(self.roster.root) {
+                return;
+            }
+            self.begin_anew();
+        }
         let may_begin = match self.call.contributions {
             Contributions::Shared(_) => {
                 self.announced.called.contains(&self.root()) && self.have_all_holders()

@@ -49,7 +49,7 @@ impl Collective {
         }
     }
 
-    /// Plans for all ranks, before any of them has called.
+    /// Plans for all ranks, before any of them has called; again, if it has.
     pub(in crate::scheduler) fn plan_ahead(&mut self, view: &View) {
         let root = self.root();
         let members: Vec<Member> = self.ranks.members().collect();
@@ -61,13 +61,18 @@ impl Collective {
             };
             self.announced.originals.insert(member, original);
         }
-        let id = self.shares.next_id();
-        self.shares.begin_ahead(id, members);
+        let begun = self.shares.all().next().map(|share| share.id);
+        let id = begun.unwrap_or_else(|| {
+            let id = self.shares.next_id();
+            self.shares.begin_ahead(id, members);
+            id
+        });
         self.plan(view, id, &[]);
         if self.call.is_spread {
             let sites = self.ranks.sites().iter().copied();
-            self.spread.receivers = sites.filter(|site| *site != root).collect();
-            self.plan_spread(view, BTreeSet::new());
+            let receivers = sites.filter(|site| *site != root).collect();
+            let before = std::mem::replace(&mut self.spread.receivers, receivers);
+            self.plan_spread(view, before);
         }
         self.announced = Announced::default();
     }
@@ -87,9 +92,14 @@ impl Collective {
         }
     }
 
-    /// Says if all have called, and none was late or lost.
-    pub(in crate::scheduler) fn goes_as_called(&self) -> bool {
-        self.roster.generation == 0 && self.are_all_in_shares() && !self.shares.are_ahead()
+    /// Says if the contributions of all that count have been announced and planned.
+    pub(in crate::scheduler) fn is_called_for(&self) -> bool {
+        self.are_all_in_shares() && !self.shares.are_ahead()
+    }
+
+    /// Says if a rank was late or lost.
+    pub(in crate::scheduler) fn has_begun_anew(&self) -> bool {
+        self.roster.generation > 0
     }
 
     /// The plan holds once all ranks have told of their contributions; they are waited for as without a plan.
@@ -335,7 +345,7 @@ impl Collective {
             members: merged.members,
             members_in_all: merged.in_all,
             roster: self.roster.clone(),
-            ahead_of: self.shares.are_ahead().then(|| self.call.clone()),
+            ahead_of: self.shares.are_ahead().then(|| Box::new(self.call.clone())),
         };
         self.rows.push((site, row));
     }
