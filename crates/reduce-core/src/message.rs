@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    canary::{Canary, is_put_back},
     chunks::Chunking,
     ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     rates::RateBounds,
@@ -209,6 +210,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// Says if the plan is for a call like this one.
+    pub(crate) fn is_for(&self, call: &Call) -> bool {
+        let is_for_another = self.ahead_of.as_ref().is_some_and(|known| **known != *call);
+        !is_for_another || is_put_back(Canary::PlanAheadOfAnyCall)
+    }
+
     /// Says if it makes sense, and fits to how the vector is cut already.
     pub(crate) fn is_valid(&self, chunking: Option<Chunking>) -> bool {
         let classes = self.chunking.cut(self.share).classes();

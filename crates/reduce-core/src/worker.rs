@@ -381,12 +381,8 @@ impl Worker {
             }
             return;
         };
-        let is_for_another = row.ahead_of.as_ref().is_some_and(|call| **call != part.call);
         let is_known = part.plans.get(&row.share).is_some_and(|known| *known >= row.plan);
-        if is_known
-            || !row.is_valid(part.chunking)
-            || (is_for_another && !is_put_back(Canary::PlanAheadOfAnyCall))
-        {
+        if is_known || !row.is_valid(part.chunking) || !row.is_for(&part.call) {
             return;
         }
         let forgotten = part.withdraw(&row);
@@ -408,8 +404,7 @@ impl Worker {
             let tokens: Option<Vec<Token>> = own.collect();
             let Some(tokens) = tokens else {
                 let site = self.site;
-                self.tell(ToScheduler::Unreachable { session, plan, site });
-                return;
+                return self.tell(ToScheduler::Unreachable { session, plan, site });
             };
             let id = StreamId {
                 plan,

@@ -82,8 +82,8 @@ impl Oracle {
         }
     }
 
-    /// A rank has let go of its contribution to a call, since the scheduler of another rank has told it the end, and so its agent
-    /// inherits nothing. If all are gone who have heard of that end, the others find another one.
+    /// A rank has let go of its contribution to a call, since the scheduler of another rank has told it the end, and so
+    /// its agent inherits nothing. If all are gone who have heard of that end, the others find another one.
     pub(super) fn note_let_go(&mut self, call: u64, member: Member, agent: u32) {
         if let Some(holders) = self.holders.get_mut(&(call, member)) {
             holders.remove(&agent);

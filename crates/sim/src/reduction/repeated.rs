@@ -1,4 +1,5 @@
-//! The job of a seed that makes the same short call again and again, so that most calls are planned before they are made.
+//! The job of a seed that makes the same short call again and again: most of its calls are planned before they are
+//! made.
 
 use ropewalk_reduce_core::{Call, Member, OnLoss, OnRootLoss, Order, Relays};
 
@@ -6,8 +7,8 @@ use super::{Fault, Setting};
 use crate::{Dice, Nanos};
 
 impl Setting {
-    /// A small job of a few calls in turn, mostly alike, with faults from the third call on: nothing is planned ahead of
-    /// the first two.
+    /// A small job of a few calls in turn, mostly alike, with faults from the third call on. Nothing is planned ahead
+    /// of the first two.
     pub fn repeated(seed: u64) -> Self {
         const ANOTHER: u64 = 0x7265_7065;
         const BYTES_MAX: u64 = 256 << 10;

@@ -77,7 +77,8 @@ impl Collective {
         self.announced = Announced::default();
     }
 
-    /// The session that was planned ahead is called for: if not as was expected, or if a rank is lost, the plan is void.
+    /// The session that was planned ahead is called for. If not as was expected, or if a rank is lost, the plan is
+    /// void.
     pub(in crate::scheduler) fn note_called(&mut self, call: &Call, view: &View) {
         self.shares.note_called(view.now);
         self.pace = Pace::default();
