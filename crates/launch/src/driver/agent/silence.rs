@@ -48,7 +48,8 @@ pub(super) enum SilentEnd {
 impl SilentEnd {
     /// The exit code of a job whose ranks were jobs of one rank each.
     pub(super) const EXIT_CODE: i32 = 125;
-    pub(super) const VERDICT: &str = "Open MPI ran in it as a job of one rank: the ranks did not work together";
+    pub(super) const VERDICT: &str =
+        "Open MPI ran in it as a job of one rank: the ranks did not work together";
 }
 
 impl Looks {
