@@ -458,7 +458,8 @@ fn hear_moments(socket: &UnixDatagram, events: &mpsc::Sender<Event>, is_over: &A
     while !is_over.load(Ordering::Relaxed) {
         let length = match socket.recv(&mut buffer) {
             Ok(length) => length,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            // A child that has ended interrupts it too.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
             Err(_) => return,
         };
         let text = String::from_utf8_lossy(&buffer[..length]);
