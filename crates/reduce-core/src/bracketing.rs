@@ -2,8 +2,9 @@
 //!
 //! Members are folded from left to right within blocks, and blocks from left to right. The length of a block
 //! depends on the number of members alone, and up to 16 members are one block: the same bits as a serial loop. A
-//! plan places each fold of two neighbours on a site: mostly on the one that holds the right operand, so that it
-//! receives one chunk for each that it sends. A block is folded with all blocks before it on a site of that block.
+//! plan places the folds on sites. One site folds a run of neighbours into what is to their left, and each class takes
+//! another site of the run, so that it receives one chunk for each that it sends. Longer runs make fewer levels: the
+//! shape says how long they are. Blocks are folded likewise, on sites of their own.
 //! Contributions that sites share are one block, however many they are: each site gets a run of them.
 
 use std::collections::BTreeSet;
@@ -43,8 +44,8 @@ impl Bracketing {
         }
     }
 
-    /// The tree of one class. The members of all sources together are those of the session.
-    pub(crate) fn tree(self, root: Site, sources: &[Source], class: u16) -> Tree {
+    /// The tree of one class of so many. The members of all sources together are those of the session.
+    pub(crate) fn tree(self, root: Site, sources: &[Source], class: u16, classes: u16, run: u32) -> Tree {
         let mut held: Vec<(Member, Site)> = sources
             .iter()
             .flat_map(|source| source.members.iter().map(|&member| (member, source.site)))
@@ -66,20 +67,27 @@ impl Bracketing {
             folds: folders.clone().map(|source| source.site).collect(),
             folders: folders.map(|source| source.site).collect(),
             turn: class as usize,
+            run: run as usize,
         };
         let block = match self {
             Self::Blocks => block_of(held.len()),
             Self::Serial => held.len().max(1),
         };
-        let blocks: Vec<&[(Member, Site)]> = held.chunks(block).collect();
-        let mut whole = None;
-        for block in blocks {
-            let value = layout.fold_block(block);
-            whole = Some(match whole {
-                Some(left) => layout.fold_apart(left, value, block),
-                None => value,
+        // Others do not take turns to receive a whole run either, if there is but one class.
+        let ends_at_root = classes == 1 && !is_serial;
+        let is_one = held.len() <= block;
+        let blocks = held.chunks(block).filter_map(|block| {
+            let sites = block.iter().map(|&(_, site)| site).collect();
+            let members = block.iter().map(|&(member, site)| Item {
+                value: Value::Original(member, site),
+                sites: vec![site],
             });
-        }
+            let value = layout.fold(members.collect(), 0, ends_at_root && is_one)?;
+            Some(Item { value, sites })
+        });
+        let blocks: Vec<Item> = blocks.collect();
+        // Who folds a run of a block does not fold blocks in the same class.
+        let whole = layout.fold(blocks, 1, ends_at_root);
         layout.deliver(whole)
     }
 }
@@ -91,6 +99,12 @@ enum Value {
     Node(u32),
 }
 
+/// An operand of a bracket, and the sites near to it.
+struct Item {
+    value: Value,
+    sites: Vec<Site>,
+}
+
 struct Layout {
     root: Site,
     tree: Tree,
@@ -99,57 +113,56 @@ struct Layout {
     /// and the same to look one up.
     folds: BTreeSet<Site>,
     turn: usize,
+    /// So many items a site folds into what is to their left.
+    run: usize,
 }
 
 impl Layout {
-    fn fold_block(&mut self, block: &[(Member, Site)]) -> Value {
-        let mut value = Value::Original(block[0].0, block[0].1);
-        for &(member, site) in &block[1..] {
-            value = self.fold(value, member, site);
+    /// Folds items from left to right, run by run. The root folds the last run if the result ends there.
+    fn fold(&mut self, items: Vec<Item>, turn: usize, ends_at_root: bool) -> Option<Value> {
+        let mut whole = None;
+        let mut runs = items.chunks(self.run.max(1)).peekable();
+        while let Some(run) = runs.next() {
+            let values = whole.into_iter().chain(run.iter().map(|item| item.value));
+            let values: Vec<Value> = values.collect();
+            whole = match &values[..] {
+                [value] => Some(*value),
+                _ if ends_at_root && runs.peek().is_none() => Some(self.fold_at(self.root, &values)),
+                _ => {
+                    let site = self.folder(run, turn);
+                    Some(self.fold_at(site, &values))
+                }
+            };
         }
-        value
+        whole
     }
 
-    /// Folds a value with an original to its right: where the original is, if that site folds.
-    fn fold(&mut self, left: Value, member: Member, site: Site) -> Value {
-        match left {
-            Value::Original(_, holder) if holder == site => {}
-            Value::Node(node) if self.tree.node(node).site == site => {
-                self.tree.node(node).inputs.push(Operand::Own(member));
-                return left;
-            }
-            _ if self.folds.contains(&site) => {}
-            // Agents do not fold.
-            _ => return self.fold_apart(left, Value::Original(member, site), &[]),
-        }
-        let left = match left {
-            Value::Original(other, holder) if holder == site => Operand::Own(other),
-            left => Operand::Child(self.node_of(left)),
-        };
-        Value::Node(self.tree.add(site, vec![left, Operand::Own(member)]))
-    }
-
-    /// Folds two values on a site whose turn it is: one of those `near`, if one of them folds. The sites of a block are
-    /// about as far with their chunks, and each class takes another of them, so that no link carries much more than
-    /// others.
-    fn fold_apart(&mut self, left: Value, right: Value, near: &[(Member, Site)]) -> Value {
-        let near = near.iter().map(|&(_, site)| site);
+    /// The site that folds a run: one of those near to it, if one of them folds, another in each class.
+    fn folder(&mut self, run: &[Item], turn: usize) -> Site {
+        let near = run.iter().flat_map(|item| item.sites.iter().copied());
         let near: Vec<Site> = near.filter(|site| self.folds.contains(site)).collect();
         let candidates = if near.is_empty() { &self.folders } else { &near };
         let site = match candidates.len() {
             0 => self.root,
-            count => candidates[self.turn % count],
+            count => candidates[(self.turn + turn) % count],
         };
         self.turn += usize::from(near.is_empty());
-        if let Value::Node(node) = left
-            && self.tree.node(node).site == site
+        site
+    }
+
+    fn fold_at(&mut self, site: Site, values: &[Value]) -> Value {
+        if let [Value::Node(left), rest @ ..] = values
+            && self.tree.node(*left).site == site
         {
-            let right = self.operand(right, site);
-            self.tree.node(node).inputs.push(right);
-            return left;
+            for value in rest {
+                let operand = self.operand(*value, site);
+                self.tree.node(*left).inputs.push(operand);
+            }
+            return values[0];
         }
-        let inputs = [left, right].map(|value| self.operand(value, site));
-        Value::Node(self.tree.add(site, inputs.into()))
+        let inputs = values.iter().map(|value| self.operand(*value, site));
+        let inputs = inputs.collect();
+        Value::Node(self.tree.add(site, inputs))
     }
 
     fn operand(&mut self, value: Value, site: Site) -> Operand {
@@ -171,13 +184,11 @@ impl Layout {
             return self.tree;
         };
         let root = self.root;
-        if let Value::Node(last) = whole
-            && last as usize == self.tree.0.len() - 1
-            && self.tree.node(last).site == root
-            && let Some(node) = self.tree.0.pop()
+        if let Value::Node(node) = whole
+            && self.tree.node(node).site == root
         {
             // The root folds into the result what it would fold for itself.
-            self.tree.node(0).inputs = node.inputs;
+            self.tree.move_to_root(node);
             return self.tree;
         }
         let operand = self.operand(whole, root);
@@ -220,6 +231,8 @@ mod tests {
             agents in prop::collection::vec(any::<bool>(), 12),
             root in 0_u32..12,
             class in 0_u16..16,
+            classes in prop::sample::select(&[1_u16, 16][..]),
+            run in 1_u32..20,
         ) {
             let mut sources: Vec<Source> = Vec::new();
             for site in 0..12_u32 {
@@ -232,10 +245,10 @@ mod tests {
                     sources.push(Source { site: Site(site), members, capacity });
                 }
             }
-            let tree = Bracketing::Blocks.tree(Site(root), &sources, class);
+            let tree = Bracketing::Blocks.tree(Site(root), &sources, class, classes, run);
             prop_assert_eq!(brackets(&tree, 0), expected(holders.len()));
             prop_assert_eq!(tree.members().len(), holders.len());
-            let serial = Bracketing::Serial.tree(Site(root), &sources, class);
+            let serial = Bracketing::Serial.tree(Site(root), &sources, class, classes, 1);
             let names = (0..holders.len()).map(|member| member.to_string());
             let left_to_right = names.reduce(|a, b| format!("({a} {b})"));
             prop_assert_eq!(brackets(&serial, 0), left_to_right.unwrap_or_default());

@@ -159,6 +159,16 @@ impl Planner<'_> {
         };
         let chunk_bytes = chunk_bytes.max(whole_bytes.div_ceil(u64::from(u32::MAX)));
         let chunk_bytes = chunk_bytes.next_multiple_of(u64::from(element_bytes.max(1)));
+        Chunking {
+            bytes,
+            blocks,
+            chunk_bytes,
+            classes: self.classes(whole_bytes.div_ceil(chunk_bytes), sites),
+        }
+    }
+
+    /// Classes of so many chunks.
+    fn classes(&self, chunks: u64, sites: usize) -> u16 {
         let most = match sites <= Self::SITES_FEW {
             true => Self::CLASSES_MAX,
             false => Self::CLASSES_OF_MANY,
@@ -171,27 +181,20 @@ impl Planner<'_> {
                 .max(1),
             _ => most,
         };
-        let classes = whole_bytes.div_ceil(chunk_bytes) / Self::CHUNKS_OF_CLASS_MIN;
-        let classes = classes.clamp(1, most) as u16;
-        Chunking {
-            bytes,
-            blocks,
-            chunk_bytes,
-            // Who joins chains in one class is a leaf in the next.
-            classes: if classes > 1 { classes & !1 } else { 1 },
-        }
+        let classes = (chunks / Self::CHUNKS_OF_CLASS_MIN).clamp(1, most) as u16;
+        // Who joins chains in one class is a leaf in the next.
+        if classes > 1 { classes & !1 } else { 1 }
     }
 
     /// The faster shape.
     pub(crate) fn shape(&self, bytes: u64, chunk_bytes: u64, sites: usize) -> Shape {
         let time = |shape| self.time(bytes, chunk_bytes, sites, shape);
-        match (self.order, self.contributions) {
+        let by_time = |one: &Shape, other: &Shape| time(*one).total_cmp(&time(*other));
+        let best = match (self.order, self.contributions) {
             (Order::Ordered, Contributions::Shared(_)) => return Shape::Chains(1),
-            (Order::Ordered, _) => return Shape::Blocks,
-            (Order::Any, _) => {}
-        }
-        let shapes = Shape::choices(sites);
-        let best = shapes.min_by(|&one, &other| time(one).total_cmp(&time(other)));
+            (Order::Ordered, _) => Shape::ordered_choices(sites).min_by(by_time),
+            (Order::Any, _) => Shape::choices(sites).min_by(by_time),
+        };
         best.unwrap_or(Shape::Chains(1))
     }
 
@@ -208,25 +211,34 @@ impl Planner<'_> {
         let halves = if self.ring.is_some() { 2.0 } else { 1.0 };
         let level = |children: f64| latency + per_chunk + children * halves * chunk_bytes / rate;
         let (chain, joints) = shape.depth(sites);
-        let links = shape.sharing(sites, self.ring) * halves * bytes as f64 / rate;
+        let sharing = shape.sharing(sites, self.classes(chunks as u64, sites), self.ring);
+        let links = sharing * halves * bytes as f64 / rate;
+        // Each child more costs the site a message, of the four that a chunk takes.
+        let wide = |children: f64| level(children) + (children - 1.0) * per_chunk / 4.0;
         let (levels, work) = match shape {
-            // Each child more costs the site a message, of the four that a chunk takes.
-            Shape::Wide(width) => {
-                let (width, one) = (f64::from(width), per_chunk / 4.0);
-                (joints * (level(width) + (width - 1.0) * one), width * per_chunk)
-            }
-            Shape::Chains(_) | Shape::Blocks => (chain * level(1.0) + joints * level(2.0), per_chunk),
+            Shape::Wide(width) => (joints * wide(width.into()), f64::from(width) * per_chunk),
+            Shape::Blocks(run) => (
+                chain * level(1.0) + joints * wide(run.into()),
+                sharing * per_chunk,
+            ),
+            Shape::Chains(_) => (chain * level(1.0) + joints * level(2.0), per_chunk),
         };
         links.hypot(halves * chunks * work) + halves * levels
     }
 
     /// A tree for each class. The root's own members, if it contributes to this plan, are among the sources.
     pub(crate) fn trees(&self, sources: &[Source], chunking: &Chunking, share: ShareId) -> Vec<Tree> {
-        let classes = 0..chunking.cut(share).classes();
+        let count = chunking.cut(share).classes();
+        let classes = 0..count;
         if self.order == Order::Ordered {
+            let members = sources.iter().map(|source| source.members.len()).sum();
+            let run = match self.shape(chunking.whole_bytes(), chunking.chunk_bytes, members) {
+                Shape::Blocks(run) => run,
+                Shape::Chains(_) | Shape::Wide(_) => 1,
+            };
             let bracketing = Bracketing::of(self.contributions);
             return classes
-                .map(|class| bracketing.tree(self.root, sources, class))
+                .map(|class| bracketing.tree(self.root, sources, class, count, run))
                 .collect();
         }
         let others: Vec<&Source> = sources.iter().filter(|source| source.site != self.root).collect();

@@ -35,6 +35,16 @@ impl Tree {
         &mut self.0[node as usize]
     }
 
+    /// Lets the root's node fold what another node at its site folds, instead of that one.
+    pub(crate) fn move_to_root(&mut self, node: u32) {
+        let moved = Operand::Child(self.0.len() as u32 - 1);
+        self.0[0].inputs = self.0.swap_remove(node as usize).inputs;
+        let inputs = self.0.iter_mut().flat_map(|node| &mut node.inputs);
+        inputs
+            .filter(|input| **input == moved)
+            .for_each(|input| *input = Operand::Child(node));
+    }
+
     /// The parent of each node; `None` for the root's.
     pub(crate) fn parents(&self) -> Vec<Option<u32>> {
         let mut parents = vec![None; self.0.len()];
