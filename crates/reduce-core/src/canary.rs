@@ -7,6 +7,8 @@
 pub enum Canary {
     /// An agent says that its rank is lost before it says what it has inherited.
     DepartureFirst,
+    /// A chunk that comes before its row is forgotten.
+    EarlyChunkForgotten,
     /// A grant that comes before its row is forgotten.
     EarlyGrantForgotten,
     /// A worker gives up an older plan, although that keeps chunks.
@@ -31,8 +33,9 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::DepartureFirst,
+        Self::EarlyChunkForgotten,
         Self::EarlyGrantForgotten,
         Self::KeptPlanForgotten,
         Self::LetGoFirst,

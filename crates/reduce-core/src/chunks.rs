@@ -31,6 +31,9 @@ impl Chunking {
     /// Bytes of the blocks of a gather that are on their way to the root: all come in by one link, where the answers to
     /// what the root sends on wait behind them.
     pub const GATHERED_BYTES: u64 = 512 << 10;
+    /// So much of each class is sent unasked. It may have to wait at its receiver for the row, or for the receiver's
+    /// call.
+    pub const UNASKED_BYTES: u64 = 32 << 10;
     /// Chunks of a session that a site keeps at most, with two for each node at least.
     pub const WINDOWS_MAX: u64 = 512;
 
@@ -100,6 +103,15 @@ impl Cut {
         };
         let all = (bytes / self.chunking.chunk_bytes.max(1)).min(Chunking::WINDOWS_MAX) as u32;
         (all / nodes).max(2)
+    }
+
+    /// The number of chunks at the beginning of a class that are sent without a grant.
+    pub(crate) fn unasked(&self) -> u32 {
+        let bytes = self.chunking.chunk_bytes.min(self.chunking.bytes).max(1);
+        match self.chunking.blocks {
+            1 => self.windows().min((Chunking::UNASKED_BYTES / bytes) as u32),
+            _ => 0,
+        }
     }
 
     /// The number of chunks.

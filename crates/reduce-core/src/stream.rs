@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+};
 
 use super::{
     ids::{ShareId, Site, Token},
@@ -23,6 +26,8 @@ pub(crate) struct Stream {
     folded: u32,
     /// The chunks before it have a place at the parent.
     granted: u32,
+    /// The first chunk that a plan leaves to this node, and the index after the last one that children send unasked.
+    unasked: Range<u32>,
     /// The chunks before it are sent or being sent.
     sent: u32,
     /// Those of the chunks from `taken` on that are begun.
@@ -58,14 +63,15 @@ impl Window {
 }
 
 impl Stream {
-    /// `from` may lie beyond the node's own first chunk: the root skips what it has merged.
+    /// `from` may lie beyond the node's own first chunk: the root skips what it has merged. So many chunks from the
+    /// first one on are sent `unasked`.
     pub(crate) fn new(
         node: RowNode,
         share: ShareId,
         own: Option<Token>,
-        from: u32,
-        end: u32,
+        (from, end): (u32, u32),
         windows_max: u32,
+        unasked: u32,
     ) -> Self {
         let children = node.inputs.iter().filter_map(|input| match *input {
             Input::Child(site, node) => Some(Child {
@@ -76,6 +82,8 @@ impl Stream {
             Input::Own(_) | Input::Final => None,
         });
         let from = from.min(end);
+        let first = node.from.min(end);
+        let unasked = first..(first + unasked).min(end);
         let mut stream = Self {
             share,
             children: children.collect(),
@@ -85,7 +93,8 @@ impl Stream {
             end,
             taken: from,
             folded: from,
-            granted: 0,
+            granted: unasked.end,
+            unasked,
             sent: from,
             windows: VecDeque::new(),
             windows_max,
@@ -192,6 +201,11 @@ impl Stream {
             }
         }
         grants
+    }
+
+    /// Says if a child knows of such a grant without being told.
+    pub(crate) fn is_known(&self, taken: u32, until: u32) -> bool {
+        taken <= self.unasked.start && until <= self.unasked.end
     }
 
     /// Returns the index after the last window.
@@ -313,7 +327,7 @@ mod tests {
             inputs: vec![Input::Child(Site(7), 2)],
             parent: Some((Site(8), 0)),
         };
-        Stream::new(node, ShareId(0), Some(Token::default()), 0, 10, windows)
+        Stream::new(node, ShareId(0), Some(Token::default()), (0, 10), windows, 0)
     }
 
     /// A chunk passes: granted, arrived, folded, sent, taken.
@@ -338,7 +352,7 @@ mod tests {
     fn a_child_that_waits_gets_what_there_is() {
         let mut stream = with_windows(4);
         assert_eq!(stream.grants(), [(Site(7), 2, 0, 4)]);
-        let mut pass = |chunks: std::ops::Range<u32>, delivered: u32| {
+        let mut pass = |chunks: Range<u32>, delivered: u32| {
             for index in chunks {
                 stream.note_arrived(index, 0, Token(5));
                 stream.begin_fold(index);
@@ -352,6 +366,24 @@ mod tests {
         assert_eq!(pass(0..1, 0), []);
         assert_eq!(pass(1..4, 1), [(Site(7), 2, 4, 6)]);
         assert_eq!(pass(4..6, 2), [(Site(7), 2, 6, 7)]);
+    }
+
+    /// Two chunks go unasked, and their parent need not tell of the grant; one that skips a chunk has to.
+    #[test]
+    fn the_first_chunks_go_unasked() {
+        let node = RowNode {
+            class: 0,
+            node: 1,
+            from: 3,
+            inputs: vec![Input::Own(crate::ids::Member(1))],
+            parent: Some((Site(8), 0)),
+        };
+        let mut stream = Stream::new(node, ShareId(0), Some(Token(5)), (3, 10), 4, 2);
+        let sent: Vec<u32> = std::iter::from_fn(|| stream.next_to_send().map(|(index, _)| index)).collect();
+        assert_eq!(sent, [3, 4]);
+        assert!(stream.is_known(3, 5) && !stream.is_known(3, 6) && !stream.is_known(4, 5));
+        stream.note_grant(3, 6);
+        assert_eq!(stream.next_to_send().map(|(index, _)| index), Some(5));
     }
 
     /// The window of a chunk is in use until the chunk has arrived, also if a later one has.

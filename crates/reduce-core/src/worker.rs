@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{
     canary::{Canary, is_put_back},
     chunks::Cut,
-    ids::{Member, Session, ShareId, Site, StreamId, Term, Token},
+    ids::{Member, PlanId, Session, ShareId, Site, StreamId, Term, Token},
     message::{ChunkHeader, FromScheduler, Grant, Input, Row, Standing, ToScheduler},
     rates::SendRates,
     recent::Recent,
@@ -184,13 +184,12 @@ impl Worker {
 
     /// A grant of a parent.
     pub fn handle_grant(&mut self, grant: Grant) {
-        match self.stream(grant.session, grant.to) {
-            Some(stream) => {
-                stream.note_grant(grant.taken, grant.until);
-                self.advance(grant.session, grant.to);
-                self.work();
-            }
-            None => self.keep_early(grant),
+        if let Some(stream) = self.stream(grant.session, grant.to) {
+            stream.note_grant(grant.taken, grant.until);
+            self.advance(grant.session, grant.to);
+            self.work();
+        } else if self.is_to_come(grant.session, grant.to.plan) {
+            self.early_grants.keep(grant);
         }
     }
 
@@ -202,6 +201,12 @@ impl Worker {
         stream
             .expects(chunk.index, child)
             .then(|| self.window(chunk.session, chunk.to, chunk.index, child))
+    }
+
+    /// Says if a chunk came before the row that it is for: the first ones of a plan are sent unasked. It is kept until
+    /// it is not early any more, and has a [place](Self::place) then if it is still of use.
+    pub fn is_early(&self, chunk: &ChunkHeader) -> bool {
+        self.is_to_come(chunk.session, chunk.to.plan) && !is_put_back(Canary::EarlyChunkForgotten)
     }
 
     /// Says if a chunk that this site was to send is still of use.
@@ -296,19 +301,11 @@ impl Worker {
         self.sessions.get_mut(&session)?.streams.get_mut(&stream)
     }
 
-    /// Keeps a grant for a plan that is newer than what is known here: its row is on the way.
-    fn keep_early(&mut self, grant: Grant) {
-        if self.ended.contains(&grant.session) {
-            return;
-        }
-        // The row may wait for this site's own call.
-        let part = self.sessions.get(&grant.session);
+    /// Says if a plan is newer than what is known here: its row is on the way, or waits for this site's own call.
+    fn is_to_come(&self, session: Session, plan: PlanId) -> bool {
+        let part = self.sessions.get(&session);
         let newest = part.and_then(|part| part.plans.values().max());
-        let is_newer = newest.is_none_or(|newest| grant.to.plan > *newest);
-        let is_kept = is_newer && !is_put_back(Canary::EarlyGrantForgotten);
-        if is_kept && grant.to.plan.term >= self.term {
-            self.early_grants.keep(grant);
-        }
+        !self.ended.contains(&session) && newest.is_none_or(|newest| plan > *newest) && plan.term >= self.term
     }
 
     fn window(&self, session: Session, stream: StreamId, index: u32, child: usize) -> Place {
@@ -418,7 +415,7 @@ impl Worker {
             let end = cut.chunks_of(node.class);
             let is_known = row.ahead_of.is_none() || !matches!(node.inputs[..], [Input::Final]);
             let own = is_known.then(|| Token::sum(tokens));
-            let mut stream = Stream::new(node, share, own, from, end, windows);
+            let mut stream = Stream::new(node, share, own, (from, end), windows, cut.unasked());
             if share == ShareId::SPREAD
                 && let Some(merge) = &mut part.merge
             {
@@ -457,6 +454,7 @@ impl Worker {
                 to: site,
                 parent: id,
                 grant,
+                is_known: stream.is_known(taken, until),
             });
         }
         if let Some(index) = stream.sendable() {

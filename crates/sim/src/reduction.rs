@@ -499,6 +499,7 @@ impl<'a> Job<'a> {
         };
         let from = Site(process.0);
         let now = self.simulation.now();
+        self.sites[process.0 as usize].take_early(now);
         while let Some(action) = self.sites[process.0 as usize].worker.poll_action() {
             let is_gone = |site: &Site| self.sites[knows as usize].lost.contains(site);
             let is_lost = matches!(&action, WorkerAction::SendChunk(chunk) if is_gone(&chunk.to));
@@ -519,6 +520,7 @@ impl<'a> Job<'a> {
                     let what = What::ToScheduler(from, message, results);
                     self.send_to_scheduler(process, Process(to.0), bytes, what);
                 }
+                WorkerAction::Grant { is_known: true, .. } => {}
                 WorkerAction::Grant { to, grant, .. } => {
                     self.simulation
                         .send(process, Process(to.0), MESSAGE_BYTES, What::Grant(grant));

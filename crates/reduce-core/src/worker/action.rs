@@ -22,6 +22,8 @@ pub enum WorkerAction {
         parent: StreamId,
         /// The grant.
         grant: Grant,
+        /// The child knows of it without being told.
+        is_known: bool,
     },
     /// Send a chunk; answered by [`Worker::handle_delivered`] or
     /// [`Worker::handle_undelivered`] once its memory may be used again.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Worker;
 use crate::{
+    canary::{Canary, is_put_back},
     ids::{PlanId, Session, StreamId},
     message::Grant,
 };
@@ -13,7 +14,7 @@ pub(super) struct EarlyGrants(BTreeMap<(Session, StreamId), Grant>);
 
 impl EarlyGrants {
     pub(super) fn keep(&mut self, grant: Grant) {
-        if self.0.len() < Worker::EARLY_MAX {
+        if self.0.len() < Worker::EARLY_MAX && !is_put_back(Canary::EarlyGrantForgotten) {
             let known = self.0.entry((grant.session, grant.to)).or_insert(grant);
             known.taken = known.taken.max(grant.taken);
             known.until = known.until.max(grant.until);

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::{
     account::encoded_bytes,
+    early_chunks::EarlyChunks,
     lines::{Kind, Taken},
     outbox::is_silent,
     procedures::{
@@ -33,6 +34,7 @@ use crate::{
 pub(super) struct Arrivals {
     mail: Arc<Queue>,
     taken: Taken,
+    pub(super) early: EarlyChunks,
     reads: Vec<Read>,
 }
 
@@ -148,6 +150,7 @@ impl Arrivals {
         Self {
             mail,
             taken: Taken::default(),
+            early: EarlyChunks::default(),
             reads: Vec::new(),
         }
     }
@@ -170,6 +173,7 @@ impl Arrivals {
     /// Messages are numbered anew.
     pub(super) fn begin_epoch(&mut self) {
         self.taken = Taken::default();
+        self.early = EarlyChunks::default();
         self.reads.clear();
     }
 
@@ -288,15 +292,7 @@ impl ProgressThread {
                     let seat = self.seat.as_ref();
                     responder.answer(Ok(seat.and_then(|seat| seat.settled_bytes(session, member))));
                 }
-                Mail::Chunk(input, responder) => match *input {
-                    (chunk, bytes, None) => {
-                        self.take_chunk(&chunk, bytes.into());
-                        responder.answer(Ok(now));
-                    }
-                    (chunk, _, Some(ChunkPlace { handle, length })) => {
-                        self.read_chunk(chunk, &handle, length, responder);
-                    }
-                },
+                Mail::Chunk(input, responder) => self.receive_chunk(now, *input, responder),
             }
         }
     }
@@ -401,7 +397,7 @@ impl ProgressThread {
     }
 
     /// Reads a chunk, if it has a place here.
-    fn read_chunk(
+    pub(super) fn read_chunk(
         &mut self,
         chunk: ChunkHeader,
         handle: &RegionHandle,
@@ -426,7 +422,7 @@ impl ProgressThread {
         }
     }
 
-    fn take_chunk(&mut self, chunk: &ChunkHeader, memory: Memory) {
+    pub(super) fn take_chunk(&mut self, chunk: &ChunkHeader, memory: Memory) {
         if let Some(running) = self.running.get_mut(&chunk.session)
             && let Some(place) = self.worker.place(chunk)
         {

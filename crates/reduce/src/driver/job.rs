@@ -26,13 +26,13 @@ use super::{
     contribution::SpareMemory,
     group::Group,
     inbox::Inbox,
-    progress::{ProgressThread, sleep},
+    progress::ProgressThread,
     reduction::ReduceError,
     roster::{Card, Roster},
     session::Begin,
     table_calls::{TableCalls, Tables},
     trace::{Tracer, now_ns},
-    turns::Turns,
+    turns::{Turns, sleep},
 };
 use crate::{buffer::Buffer, ids::GroupId, outcome::ReductionError};
 

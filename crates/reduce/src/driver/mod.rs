@@ -15,6 +15,7 @@ mod copies;
 mod council;
 mod digests;
 mod door;
+mod early_chunks;
 mod enclosed;
 mod ending;
 mod gather;

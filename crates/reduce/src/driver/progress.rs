@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::AsFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,7 +14,6 @@ use ropewalk_reduce_core::{
     WorkerAction,
 };
 use ropewalk_rpc::Engine;
-use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     account::{Account, encoded_bytes},
@@ -34,7 +33,7 @@ use super::{
     sites::{Kind, Sites},
     table_calls::{Legacies, Tables},
     trace::now_ns,
-    turns::{Idle, Machines, Turn},
+    turns::{Idle, Machines, Turn, sleep},
 };
 use crate::{
     ids::ReductionNumber,
@@ -345,7 +344,13 @@ impl ProgressThread {
                     },
                 );
             }
-            WorkerAction::Grant { to, parent, grant } => match self.sites.kind(to) {
+            WorkerAction::Grant {
+                to,
+                parent,
+                grant,
+                is_known,
+            } => match self.sites.kind(to) {
+                Kind::Rank(_) if is_known => {}
                 Kind::Rank(rank) => self.outbox.lines.grant(rank, grant),
                 Kind::Left(_) | Kind::Copy { .. } => self.grant_to_inherited(to, parent, grant),
             },
@@ -494,7 +499,7 @@ impl ProgressThread {
         // The engine may have said that it is ready now, which is later than when this began.
         let now = Instant::now();
         let until = deadline.map_or(now + SLEEP_MAX, |at| at.min(now + SLEEP_MAX));
-        let is_idle = until > now && !self.inherited.has_ready();
+        let is_idle = until > now && !self.inherited.has_ready() && !self.has_due_chunks();
         is_idle.then_some(Idle {
             until,
             has_agent: self.link.is_some(),
@@ -526,6 +531,7 @@ impl Machines for ProgressThread {
         self.handle_time();
         self.see_to_waiting_for_agent();
         self.see_to_copies();
+        self.take_early_chunks();
         let is_done = self.act() && !self.give_up_broken_lines() && !has_entered;
         self.send();
         if self.returns.take_told() {
@@ -566,20 +572,6 @@ impl Machines for ProgressThread {
         self.tell_last_counters();
         self.engine.flush(FAREWELL_TIME);
     }
-}
-
-/// Sleeps until a descriptor or the agent has something, or the time has come.
-pub(super) fn sleep(idle: Idle, descriptors: &[BorrowedFd<'_>], link: Option<&AgentLink>) {
-    let descriptors = descriptors.iter();
-    let mut descriptors: Vec<_> = descriptors
-        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
-        .collect();
-    if let Some(link) = link.filter(|_| idle.has_agent) {
-        descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN));
-    }
-    let timeout = idle.until.saturating_duration_since(Instant::now());
-    // An interruption only means to look at the world again.
-    let _ = poll(&mut descriptors, timeout.try_into().ok().as_ref());
 }
 
 impl Drop for ProgressThread {

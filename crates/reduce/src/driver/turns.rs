@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::{EventfdFlags, eventfd};
+use ropewalk_fabric::AgentLink;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 /// Machines that one thread at a time drives.
 pub(super) trait Machines {
@@ -355,6 +356,20 @@ impl<M> std::fmt::Debug for Turns<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Turns").finish_non_exhaustive()
     }
+}
+
+/// Sleeps until a descriptor or the agent has something, or the time has come.
+pub(super) fn sleep(idle: Idle, descriptors: &[BorrowedFd<'_>], link: Option<&AgentLink>) {
+    let descriptors = descriptors.iter();
+    let mut descriptors: Vec<_> = descriptors
+        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
+        .collect();
+    if let Some(link) = link.filter(|_| idle.has_agent) {
+        descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN));
+    }
+    let timeout = idle.until.saturating_duration_since(Instant::now());
+    // An interruption only means to look at the world again.
+    let _ = poll(&mut descriptors, timeout.try_into().ok().as_ref());
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub(super) struct SiteState {
     pub(super) post: Post,
     /// When the scheduler's timer fires.
     pub(super) timer: Option<Nanos>,
+    /// Chunks that came before their rows, and their words.
+    early: Vec<(ChunkHeader, u64)>,
     /// It has made the calls before this one.
     pub(super) begun: u64,
     /// A copy has nothing before these bytes, by call.
@@ -56,6 +58,7 @@ impl SiteState {
             enclosed: Results::new(),
             post: Post::new(relays, site),
             timer: None,
+            early: Vec::new(),
             begun: 0,
             begins: BTreeMap::new(),
             ends: BTreeMap::new(),
@@ -162,7 +165,22 @@ impl SiteState {
         }
     }
 
+    /// Takes the chunks that have a place now.
+    pub(super) fn take_early(&mut self, now: Nanos) {
+        let worker = &self.worker;
+        let (early, due) = std::mem::take(&mut self.early)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(chunk, _)| worker.is_early(chunk));
+        self.early = early;
+        due.into_iter()
+            .for_each(|(chunk, word)| self.take(now, &chunk, word));
+    }
+
     pub(super) fn take(&mut self, now: Nanos, chunk: &ChunkHeader, word: u64) {
+        if self.worker.is_early(chunk) {
+            self.early.push((*chunk, word));
+            return;
+        }
         let Some(cut) = self.worker.cut(chunk.session, chunk.to) else {
             return;
         };
