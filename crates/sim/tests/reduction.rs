@@ -54,6 +54,28 @@ fn results_are_exact() {
     }
 }
 
+/// All ranks call at about the same time: the result of one goes to all others by one plan. One that is late gets its
+/// own plan, and nobody else waits for it.
+#[test]
+fn a_broadcast_takes_one_plan() {
+    for (hosts, bytes, limit) in [(50, MIB, 1.5), (200, 128 << 10, 5.0), (200, MIB, 2.0)] {
+        let mut setting = Setting::new(hosts, bytes);
+        (setting.calls.made, setting.calls.is_spread) = (Made::ByOne(0), true);
+        let outcome = run(&setting).unwrap();
+        let factor = outcome.time.as_seconds() / setting.floor().as_seconds();
+        let rows = outcome.messages_from_scheduler;
+        assert!(
+            rows <= 3 * u64::from(hosts) && factor <= limit,
+            "{hosts} hosts: {rows}, {factor}"
+        );
+        setting.late.push((hosts / 2, Nanos::from_millis(2_000)));
+        let outcome = run(&setting).unwrap();
+        let rows = outcome.messages_from_scheduler;
+        assert!(rows <= 5 * u64::from(hosts), "{hosts} hosts, one late: {rows}");
+        assert!(outcome.time < Nanos::from_millis(2_100), "{:?}", outcome.time);
+    }
+}
+
 /// Short contributions come with their announcements: two messages for each rank and one row. The root has its result
 /// after one hop, if the scheduler is there too, and everybody knows after another one; elsewhere after two more.
 #[test]

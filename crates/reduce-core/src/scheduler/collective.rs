@@ -108,7 +108,8 @@ impl Collective {
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.deadline.into_iter().chain(self.pace.due()).min()
+        let deadlines = [self.deadline, self.pace.due(), self.spread.due()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The deadline has passed.
@@ -116,6 +117,7 @@ impl Collective {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.begin_without_late(view);
         }
+        self.spread.handle_timeout(now);
         if self.pace.due().is_some_and(|due| due <= now) {
             self.go_around_slow(view, now, &BTreeSet::new(), sessions);
         }

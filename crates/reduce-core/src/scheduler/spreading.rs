@@ -3,7 +3,7 @@
 //! A rank sends on what it holds for good, and begins where the one before it says. So a lost rank costs nothing but
 //! another plan, and what was spread before stays.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{PlanId, Site};
 use crate::{
@@ -19,6 +19,11 @@ pub(super) struct Spread {
     pub(super) receivers: BTreeSet<Site>,
     /// Another plan would be better.
     pub(super) is_stale: bool,
+    /// The number of plans, and when the newest one was made, or could have been.
+    plans: u32,
+    since: Option<Duration>,
+    /// When the ranks that have called since then get a plan, if others do not call before.
+    due: Option<Duration>,
     /// The scheduler's side has the result, and tells it with the end.
     pub(super) is_enclosed: bool,
     /// The ranks that hold the whole result.
@@ -28,6 +33,9 @@ pub(super) struct Spread {
 }
 
 impl Spread {
+    /// So often the time doubles for which ranks that have called wait for others.
+    const DOUBLINGS_MAX: u32 = 4;
+
     pub(super) fn note_complete(&mut self, site: Site) {
         self.complete.insert(site);
         if let Some(awaited) = &mut self.awaited {
@@ -44,6 +52,33 @@ impl Spread {
     /// Others may have to get the result from now on, or some not any more.
     pub(super) fn look_again(&mut self) {
         self.awaited = None;
+    }
+
+    /// Ranks have called that the newest plan does not lead to. Says if they get a plan now, or wait for others: who
+    /// comes one by one does not cause a plan each.
+    pub(super) fn is_due(&mut self, now: Duration, patience: Duration) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let due = since + patience * 2_u32.pow(self.plans.min(Self::DOUBLINGS_MAX));
+        self.due = (due > now).then_some(due);
+        due <= now
+    }
+
+    /// Begins with the next plan.
+    pub(super) fn begin_plan(&mut self, now: Duration, plan: PlanId) {
+        self.plan = plan;
+        self.plans += 1;
+        (self.since, self.due) = (Some(now), None);
+    }
+
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.due
+    }
+
+    /// The time has passed until which others were waited for.
+    pub(super) fn handle_timeout(&mut self, now: Duration) {
+        if self.due.take_if(|due| *due <= now).is_some() {
+            self.look_again();
+        }
     }
 
     /// Says if all have the result, as far as that is known without looking at all ranks.

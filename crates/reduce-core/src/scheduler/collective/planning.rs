@@ -385,7 +385,10 @@ impl Collective {
             return Some(self.done());
         }
         spread.awaited = Some(awaited);
-        if receivers != spread.receivers || spread.is_stale {
+        let have_all_called = receivers.len() + usize::from(here.contains(&root)) == here.len();
+        let are_new =
+            receivers != spread.receivers && (have_all_called || spread.is_due(view.now, view.patience));
+        if are_new || spread.is_stale {
             let before = std::mem::replace(&mut spread.receivers, receivers);
             spread.is_stale = false;
             self.plan_spread(view, before);
@@ -406,7 +409,7 @@ impl Collective {
         let plan = self.next_plan();
         let ring = self.makes_ring().then_some(Ring::FromRoot);
         let spread = &mut self.spread;
-        spread.plan = plan;
+        spread.begin_plan(view.now, plan);
         let sites: BTreeSet<Site> = spread.receivers.iter().copied().chain([root]).collect();
         let planner = Planner {
             root,
