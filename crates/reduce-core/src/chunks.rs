@@ -30,7 +30,12 @@ impl Chunking {
     pub const WINDOW_BYTES: u64 = 8 << 20;
     /// Bytes of the blocks of a gather that are on their way to the root: all come in by one link, where the answers to
     /// what the root sends on wait behind them.
-    pub const GATHERED_BYTES: u64 = 512 << 10;
+    pub const GATHERED_BYTES: u64 = 256 << 10;
+    /// So many blocks are on their way at once at least: a contributor that also sends the result on has other bytes in
+    /// its link.
+    const BLOCKS_AT_ONCE: u64 = 8;
+    /// Chunks of a block that are on their way at once.
+    const CHUNKS_OF_BLOCK: u64 = 2;
     /// So much of each class is sent unasked. It may have to wait at its receiver for the row, or for the receiver's
     /// call.
     pub const UNASKED_BYTES: u64 = 32 << 10;
@@ -68,6 +73,12 @@ impl Chunking {
         self.bytes.div_ceil(self.chunk_bytes).max(1)
     }
 
+    /// The number of blocks that are on their way to the root at once.
+    pub(crate) fn blocks_at_once(&self) -> u32 {
+        let block = Self::CHUNKS_OF_BLOCK * self.bytes.min(self.chunk_bytes).max(1);
+        (Self::GATHERED_BYTES / block).clamp(Self::BLOCKS_AT_ONCE, Self::WINDOWS_MAX) as u32
+    }
+
     /// The number of short blocks in a chunk of the whole.
     fn blocks_of_chunk(&self) -> u64 {
         self.chunk_bytes
@@ -95,10 +106,18 @@ impl Cut {
         }
     }
 
+    /// It is of one block among several.
+    pub(crate) fn is_of_block(&self) -> bool {
+        self.block.is_some()
+    }
+
     /// The number of windows of a node: chunks that are granted, or wait to be folded or sent.
     pub(crate) fn windows(&self) -> u32 {
         let (bytes, nodes) = match self.block {
-            Some(_) => (Chunking::GATHERED_BYTES, self.chunking.blocks),
+            Some(_) => (
+                Chunking::GATHERED_BYTES,
+                self.chunking.blocks.min(self.chunking.blocks_at_once()),
+            ),
             None => (Chunking::WINDOW_BYTES, self.chunking.classes.into()),
         };
         let all = (bytes / self.chunking.chunk_bytes.max(1)).min(Chunking::WINDOWS_MAX) as u32;
@@ -131,8 +150,8 @@ impl Cut {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The number of a chunk. Those of the whole are the first ones of all blocks, then the second ones, and so on: the
-    /// blocks grow at once.
+    /// The number of a chunk. Those of the whole are the first ones of the blocks that come
+    /// [at once](Chunking::blocks_at_once), then the second ones, and so on; then those of the next blocks.
     pub fn chunk(&self, class: u16, index: u32) -> u64 {
         u64::from(index) * u64::from(self.classes()) + u64::from(class)
     }
@@ -144,9 +163,14 @@ impl Cut {
             return (block..block + 1, number as u32);
         }
         let blocks = u64::from(self.chunking.blocks);
-        if self.chunking.chunks_of_block() > 1 {
-            let block = (number % blocks) as u32;
-            return (block..block + 1, (number / blocks) as u32);
+        let of_block = self.chunking.chunks_of_block();
+        if of_block > 1 {
+            let at_once = u64::from(self.chunking.blocks_at_once());
+            let first = number / (at_once * of_block) * at_once;
+            let within = number - first * of_block;
+            let group = at_once.min(blocks.saturating_sub(first)).max(1);
+            let block = (first + within % group) as u32;
+            return (block..block + 1, (within / group) as u32);
         }
         let together = self.chunking.blocks_of_chunk();
         let (begin, end) = (number * together, (number + 1) * together);
@@ -160,7 +184,12 @@ impl Cut {
         };
         let number = match self.chunking.chunks_of_block() {
             1 => block / self.chunking.blocks_of_chunk(),
-            _ => self.chunk(class, index) * u64::from(self.chunking.blocks) + block,
+            of_block => {
+                let at_once = u64::from(self.chunking.blocks_at_once());
+                let first = block / at_once * at_once;
+                let group = at_once.min(u64::from(self.chunking.blocks) - first);
+                first * of_block + self.chunk(class, index) * group + block - first
+            }
         };
         (number % u64::from(self.chunking.classes)) as u16
     }

@@ -116,8 +116,6 @@ impl Ring {
 impl Planner<'_> {
     const CHUNK_MIN_LOG2: u32 = 13;
     const CHUNK_MAX_LOG2: u32 = 20;
-    /// Chunks of many blocks have to be shorter, since each block has places at the root.
-    const BLOCK_CHUNK_MIN: u64 = 4 << 10;
     /// Chunks of a gather are not cut further for its queue than to this: each costs time of a processor.
     const GATHERED_CHUNK: u64 = 32 << 10;
     /// So many classes let a site have a tenth of the children that others have.
@@ -149,13 +147,10 @@ impl Planner<'_> {
         });
         let chunk_bytes = match blocks {
             1 => best.unwrap_or(1),
-            // Each block has a stream into the root, and each stream has windows there. Two chunks of each are on their
-            // way at once, and longer ones fill the queue before the root's link.
+            // Some blocks are on their way at once, and longer chunks fill the queue before the root's link.
             blocks => best
                 .unwrap_or(1)
-                .min(Chunking::WINDOW_BYTES / u64::from(blocks))
-                .min((Chunking::GATHERED_BYTES / 2 / u64::from(blocks)).max(Self::GATHERED_CHUNK))
-                .max(Self::BLOCK_CHUNK_MIN),
+                .min((Chunking::GATHERED_BYTES / 2 / u64::from(blocks)).max(Self::GATHERED_CHUNK)),
         };
         let chunk_bytes = chunk_bytes.max(whole_bytes.div_ceil(u64::from(u32::MAX)));
         let chunk_bytes = chunk_bytes.next_multiple_of(u64::from(element_bytes.max(1)));

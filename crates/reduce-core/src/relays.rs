@@ -61,6 +61,16 @@ impl Relays {
         (![site, scheduler].contains(&relay) && site != scheduler).then_some(relay)
     }
 
+    /// The number of sites to which one site sends at most if a scheduler has a message for so many.
+    pub fn receivers(&self, sites: usize) -> usize {
+        let mut in_groups = BTreeMap::<Site, usize>::new();
+        for relay in &self.relays {
+            *in_groups.entry(*relay).or_default() += 1;
+        }
+        let largest = in_groups.values().max().copied().unwrap_or(sites);
+        sites.min(in_groups.len() + largest)
+    }
+
     /// The sites of a relay's group without itself.
     pub fn served(&self, relay: Site) -> impl Iterator<Item = Site> {
         let sites = self.relays.iter().zip((0..).map(Site));

@@ -14,6 +14,7 @@ use super::{
 mod action;
 mod early_grants;
 mod early_rows;
+mod gathering;
 mod merge;
 mod part;
 mod result;
@@ -23,6 +24,7 @@ pub use self::action::{Chunk, Place, WorkerAction};
 use self::{
     early_grants::EarlyGrants,
     early_rows::EarlyRows,
+    gathering::Gathering,
     merge::{Claim, Merge},
     part::Part,
     sends::Sends,
@@ -133,6 +135,7 @@ impl Worker {
             plans: BTreeMap::new(),
             roster: None,
             merge: None,
+            gathering: Gathering::default(),
         });
         part.originals.extend(originals.iter().copied());
         self.tell(ToScheduler::Announce {
@@ -270,6 +273,7 @@ impl Worker {
             known.note_folded(index);
             if known.is_over() {
                 self.advance_newer(session, stream);
+                self.open_blocks(session);
             }
             self.advance(session, stream);
         }
@@ -424,6 +428,9 @@ impl Worker {
             if let Some(grant) = self.early_grants.take(session, id) {
                 stream.note_grant(grant.taken, grant.until);
             }
+            if cut.is_of_block() && stream.parent.is_none() && !stream.children.is_empty() {
+                part.gathering.note(share, id);
+            }
             part.streams.insert(id, stream);
             begun.push(id);
         }
@@ -431,7 +438,22 @@ impl Worker {
         for id in begun {
             self.advance(session, id);
         }
+        self.open_blocks(session);
         self.report(session);
+    }
+
+    /// Grants the next blocks of a gather their places, if it is their turn.
+    fn open_blocks(&mut self, session: Session) {
+        let Some(part) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let Some(chunking) = part.chunking else { return };
+        let streams = &part.streams;
+        let is_over = |id: &StreamId| streams.get(id).is_none_or(Stream::is_over);
+        let opened = part
+            .gathering
+            .open_next(chunking.blocks_at_once() as usize, is_over);
+        opened.into_iter().for_each(|id| self.advance(session, id));
     }
 
     /// Looks at what a node can do next.
@@ -443,6 +465,9 @@ impl Worker {
         let Some(stream) = part.streams.get_mut(&id) else {
             return;
         };
+        if part.gathering.is_waiting(stream.share, id) {
+            return;
+        }
         for (site, node, taken, until) in stream.grants() {
             let grant = Grant {
                 session,

@@ -56,6 +56,59 @@ pub(crate) struct Forwarded {
     pub letters: Letters,
 }
 
+/// Messages of a scheduler for several ranks of a relay's group. A result that the end of its session brings to all of
+/// them is here once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Together {
+    results: Vec<(Session, Bytes)>,
+    letters: Vec<Forwarded>,
+}
+
+impl Together {
+    /// The messages in their order.
+    pub(crate) fn pack(mut letters: Vec<Forwarded>) -> Self {
+        let mut results: Vec<(Session, Bytes)> = Vec::new();
+        for (session, result) in letters.iter_mut().flat_map(Forwarded::ends) {
+            let Some(bytes) = result else { continue };
+            match results.iter().find(|(known, _)| *known == session) {
+                None => results.extend(result.take().map(|result| (session, result))),
+                Some((_, known)) if known == bytes => *result = None,
+                Some(_) => {}
+            }
+        }
+        Self { results, letters }
+    }
+
+    /// The messages as they were packed.
+    pub(crate) fn unpack(mut self) -> Vec<Forwarded> {
+        for (session, result) in self.letters.iter_mut().flat_map(Forwarded::ends) {
+            let packed = self.results.iter().find(|(known, _)| *known == session);
+            if let Some((_, packed)) = packed {
+                result.get_or_insert_with(|| packed.clone());
+            }
+        }
+        self.letters
+    }
+}
+
+impl Forwarded {
+    /// The sessions that end, and their results.
+    fn ends(&mut self) -> impl Iterator<Item = (Session, &mut Option<Bytes>)> {
+        let to_site = match &mut self.letters {
+            Letters::ToSite(messages) => &mut messages[..],
+            _ => &mut [],
+        };
+        to_site
+            .iter_mut()
+            .filter_map(|numbered| match numbered.message.message {
+                FromScheduler::Ended { session, .. } => {
+                    Some((session, &mut numbered.message.circumstances.result))
+                }
+                _ => None,
+            })
+    }
+}
+
 /// Messages of one kind, in their order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Letters {

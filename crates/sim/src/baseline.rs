@@ -1,14 +1,19 @@
-//! The reductions of MPI libraries and of the paper in virtual time, to compare with: on the same hosts and links as
+//! The collectives of MPI libraries and of the paper in virtual time, to compare with: on the same hosts and links as
 //! [`reduction`](super::reduction), MPI's without faults.
 //!
 //! An MPI algorithm is a program for each rank: it sends, waits for messages and folds, in a fixed order. Sends do not
 //! block; a message waits at the receiver until it is asked for. That is kinder to MPI than its libraries are.
 
 pub mod paper;
+mod programs;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::{Host, Nanos, Network, Process, Simulation, reduction::Setting};
+use self::programs::{Ranks, Step};
+use crate::{
+    Host, Nanos, Network, Process, Simulation,
+    reduction::{Collective, Setting},
+};
 
 /// An algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +24,32 @@ pub enum Baseline {
     Rabenseifner,
     /// A chain of all ranks in segments of so many bytes: Open MPI's `pipeline`.
     Pipeline(u64),
+    /// Each rank exchanges with those whose numbers differ in one bit: what MPICH takes for short vectors that all get.
+    /// An allgather is that of Bruck.
+    RecursiveDoubling,
+    /// Blocks go around all ranks; those of a broadcast go down a binomial tree before.
+    Ring,
+    /// All send to the root.
+    Linear,
     /// The paper's queue of tasks.
     Paper,
+}
+
+impl Baseline {
+    /// Says if the algorithm is one for this collective.
+    pub fn is_for(self, collective: Collective) -> bool {
+        let ranks = Ranks { hosts: 1, bytes: 0 };
+        match self {
+            Self::Paper => collective == Collective::Reduce,
+            _ => programs::program(collective, self, ranks, 0).is_some(),
+        }
+    }
 }
 
 /// A finished simulation of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaselineOutcome {
-    /// When the root has the results of all calls.
+    /// When the root has the results of all calls, or all ranks have if they get them too.
     pub time: Nanos,
     /// Messages that the paper's master received; 0 for MPI.
     pub messages_to_scheduler: u64,
@@ -37,115 +60,19 @@ pub struct BaselineOutcome {
 }
 
 /// Runs an algorithm to its end, the paper's with the [faults](paper::run) of the setting. MPI's are run without: a
-/// fault ends them.
+/// fault ends them. The algorithm has to be [for](Baseline::is_for) the collective: with another one nothing is done.
 pub fn run(setting: &Setting, baseline: Baseline) -> BaselineOutcome {
-    let hosts = setting.hosts;
-    // Rank 0 of a program is the root.
-    let program = |rank: u32| match baseline {
-        Baseline::Binomial => binomial(rank, hosts, setting.calls.bytes),
-        Baseline::Rabenseifner => rabenseifner(rank, hosts, setting.calls.bytes),
-        Baseline::Pipeline(segment) => pipeline(rank, hosts, setting.calls.bytes, segment),
-        Baseline::Paper => VecDeque::new(),
+    let ranks = Ranks {
+        hosts: setting.hosts,
+        bytes: setting.calls.bytes,
     };
+    let collective = setting.collective();
+    // Rank 0 of a program is the root.
+    let program = |rank: u32| programs::program(collective, baseline, ranks, rank).unwrap_or_default();
     match baseline {
         Baseline::Paper => paper::run(setting).outcome,
         _ => Machine::new(setting, program).run(),
     }
-}
-
-/// A step of a rank's program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Send { to: u32, bytes: u64 },
-    Receive { from: u32 },
-    Fold { bytes: u64 },
-}
-
-fn binomial(rank: u32, hosts: u32, bytes: u64) -> VecDeque<Step> {
-    let mut steps = VecDeque::new();
-    let mut bit = 1;
-    while bit < hosts {
-        if rank & bit != 0 {
-            let to = rank & !bit;
-            steps.push_back(Step::Send { to, bytes });
-            break;
-        }
-        if rank | bit < hosts {
-            steps.extend([Step::Receive { from: rank | bit }, Step::Fold { bytes }]);
-        }
-        bit <<= 1;
-    }
-    steps
-}
-
-/// Of the first ranks, as many as are too many for a power of two send their vectors to their neighbours first.
-fn rabenseifner(rank: u32, hosts: u32, bytes: u64) -> VecDeque<Step> {
-    let mut steps = VecDeque::new();
-    let power = 1 << hosts.ilog2();
-    let extra = hosts - power;
-    if rank < 2 * extra {
-        if rank % 2 == 1 {
-            let to = rank - 1;
-            return [Step::Send { to, bytes }].into();
-        }
-        steps.extend([Step::Receive { from: rank + 1 }, Step::Fold { bytes }]);
-    }
-    let own = if rank < 2 * extra { rank / 2 } else { rank - extra };
-    let rank_of = |number: u32| {
-        if number < extra {
-            2 * number
-        } else {
-            number + extra
-        }
-    };
-    let mut part = bytes;
-    let mut bit = power / 2;
-    while bit > 0 {
-        let other = rank_of(own ^ bit);
-        part /= 2;
-        let (send, receive) = (
-            Step::Send {
-                to: other,
-                bytes: part,
-            },
-            Step::Receive { from: other },
-        );
-        steps.extend([send, receive, Step::Fold { bytes: part }]);
-        bit /= 2;
-    }
-    // The gather goes the other way.
-    let mut bit = 1;
-    while bit < power {
-        let other = rank_of(own ^ bit);
-        if own & bit != 0 {
-            steps.push_back(Step::Send {
-                to: other,
-                bytes: part,
-            });
-            break;
-        }
-        steps.push_back(Step::Receive { from: other });
-        part *= 2;
-        bit <<= 1;
-    }
-    steps
-}
-
-fn pipeline(rank: u32, hosts: u32, bytes: u64, segment: u64) -> VecDeque<Step> {
-    let mut steps = VecDeque::new();
-    let mut begin = 0;
-    while begin < bytes {
-        let bytes = segment.min(bytes - begin);
-        if rank + 1 < hosts {
-            steps.extend([Step::Receive { from: rank + 1 }, Step::Fold { bytes }]);
-        }
-        if rank > 0 {
-            let to = rank - 1;
-            steps.push_back(Step::Send { to, bytes });
-        }
-        begin += segment;
-    }
-    steps
 }
 
 /// The network of a setting, the root's host first.
@@ -187,6 +114,8 @@ fn calls(setting: &Setting) -> impl Iterator<Item = (Process, Nanos)> {
 /// Runs the programs of all ranks: of a rank as many at once as it calls, on one processor.
 struct Machine {
     hosts: u32,
+    /// The ranks that the time is of: all, or the root.
+    timed: u32,
     fold_rate: f64,
     simulation: Simulation<Event>,
     programs: Vec<VecDeque<Step>>,
@@ -212,6 +141,11 @@ impl Machine {
         }
         Self {
             hosts: setting.hosts,
+            timed: if setting.collective().is_spread() {
+                setting.hosts
+            } else {
+                1
+            },
             fold_rate: setting.cluster.fold_rate,
             simulation,
             waiting: BTreeMap::new(),
@@ -229,8 +163,7 @@ impl Machine {
                 Event::Message { from } => *self.waiting.entry((process, from)).or_default() += 1,
             }
             self.go_on(process);
-            let mut roots = (0..self.programs.len()).step_by(self.hosts as usize);
-            if time.is_none() && roots.all(|root| self.programs[root].is_empty() && self.is_free[root]) {
+            if time.is_none() && process.0 % self.hosts < self.timed && self.has_ended() {
                 time = Some(event.at);
             }
         }
@@ -240,6 +173,13 @@ impl Machine {
             messages_from_scheduler: 0,
             events: self.simulation.events(),
         }
+    }
+
+    /// All that the time is of have their results.
+    fn has_ended(&self) -> bool {
+        let roots = (0..self.programs.len()).step_by(self.hosts as usize);
+        let mut timed = roots.flat_map(|root| root..root + self.timed as usize);
+        timed.all(|process| self.programs[process].is_empty() && self.is_free[process])
     }
 
     fn go_on(&mut self, process: Process) {

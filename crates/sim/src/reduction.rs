@@ -15,10 +15,11 @@ use ropewalk_reduce_core::{
 
 use self::{
     site::SiteState,
-    what::{Results, What, row_bytes},
+    what::{Results, What, result_bytes, row_bytes},
 };
 use crate::{Dice, Host, Nanos, Network, Process, Simulation};
 
+mod collective;
 mod copies;
 mod faults;
 mod hard;
@@ -30,6 +31,7 @@ mod site;
 mod what;
 
 pub use self::{
+    collective::Collective,
     oracle::Violation,
     setting::{Burst, Calls, Change, Cluster, Fault, Made, Setting, Shared, Slow, Timeouts},
 };
@@ -37,7 +39,7 @@ pub use self::{
 /// A finished simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// When the root's last call ended; when the last one did, if the root's never did.
+    /// When the root's last call ended; when the last rank's did, if all get the result or the root's never did.
     pub time: Nanos,
     /// The end as the living ranks were told it; of several calls the first that is not a result of all members, if
     /// there is one.
@@ -98,10 +100,10 @@ pub fn run_in_turns(setting: &Setting) -> Result<Vec<Outcome>, Violation> {
         }
         job.play()?;
         let end = job.oracle.judge(&job.sites, call)?;
-        let ended = job.sites[setting.calls.root as usize].ends.get(&call);
+        let ended = job.ended(setting.calls.root, |site| site.ends.get(&call).map(|(at, _)| *at));
         let before = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
         outcomes.push(Outcome {
-            time: ended.map_or(Nanos::ZERO, |(at, _)| *at - began),
+            time: ended.map_or(Nanos::ZERO, |at| at - began),
             end,
             messages_to_scheduler: job.to_scheduler - before(|outcome| outcome.messages_to_scheduler),
             messages_from_scheduler: job.from_scheduler - before(|outcome| outcome.messages_from_scheduler),
@@ -241,17 +243,20 @@ impl<'a> Job<'a> {
             _ => self.setting.calls.root,
         };
         let last = |site: &SiteState| site.ends.values().map(|(at, _)| *at).max();
-        let time = last(&self.sites[root as usize]);
         Ok(Outcome {
-            time: time
-                .or_else(|| self.sites.iter().filter_map(last).max())
-                .unwrap_or_default(),
+            time: self.ended(root, last).unwrap_or_default(),
             end,
             messages_to_scheduler: self.to_scheduler,
             messages_from_scheduler: self.from_scheduler,
             events: self.simulation.events(),
             digest: self.simulation.digest(),
         })
+    }
+
+    /// The time that counts as the end, of the times at which ranks heard one: the root's, or the last.
+    fn ended(&self, root: u32, heard: impl Fn(&SiteState) -> Option<Nanos>) -> Option<Nanos> {
+        let of_root = heard(&self.sites[root as usize]).filter(|_| !self.setting.collective().is_spread());
+        of_root.or_else(|| self.sites.iter().filter_map(heard).max())
     }
 
     /// Each rank is looked at once: one that waits for nothing will not wait again.
@@ -472,13 +477,13 @@ impl<'a> Job<'a> {
             let SchedulerAction::Send(to, message) = action else {
                 continue;
             };
-            let bytes = MESSAGE_BYTES + row_bytes(&message, &self.setting.calls);
             let mut results = Results::new();
             if let FromScheduler::Ended { session, .. } = &message
                 && let Some(words) = site.enclosed.get(&session.call)
             {
                 results.insert(session.call, words.clone());
             }
+            let bytes = MESSAGE_BYTES + row_bytes(&message, &self.setting.calls) + result_bytes(&results);
             sent.push((Process(to.0), bytes, What::FromScheduler(from, message, results)));
         }
         let deadline = scheduler.poll_timeout().map(Nanos::from);
@@ -517,6 +522,7 @@ impl<'a> Job<'a> {
                         bytes += call.bytes;
                     }
                     let results = site.enclose_results(&mut message, self.setting);
+                    bytes += result_bytes(&results);
                     let what = What::ToScheduler(from, message, results);
                     self.send_to_scheduler(process, Process(to.0), bytes, what);
                 }

@@ -1,13 +1,14 @@
 use std::{process::ExitCode, str::FromStr};
 
 use anyhow::{Context, anyhow, bail, ensure};
+use clap::ValueEnum;
 use comfy_table::Table;
 use ropewalk_bench::output::print;
 use ropewalk_reduce_core::{End, Order};
 use ropewalk_sim::{
     Nanos,
     baseline::{self, Baseline},
-    reduction::{self, Fault, Outcome, Setting, Slow, Violation},
+    reduction::{self, Collective, Fault, Outcome, Setting, Slow, Violation},
 };
 use serde::Serialize;
 
@@ -23,18 +24,17 @@ pub(super) struct Arguments {
     /// How many hosts, with a rank each
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hosts: u32,
-    /// How long each rank's vector is, such as 65536, 64KiB, 128MiB or 1GB
+    /// The collective that the ranks call
+    #[arg(long, value_name = "NAME", default_value = "reduce")]
+    collective: Kind,
+    /// How long each rank's contribution is, such as 65536, 64KiB, 128MiB or 1GB
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = bytes)]
     size: u64,
-    /// Which reductions: streaming is ours; paper, binomial, rabenseifner and pipeline are others'
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "streaming,paper,binomial,rabenseifner,pipeline"
-    )]
+    /// Which algorithms: streaming is ours; paper, binomial, rabenseifner, pipeline, doubling, ring and linear are
+    /// others'. Without this option all that there are for the collective
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     policy: Vec<Policy>,
-    /// The rank that gets the result
+    /// The rank that gets the result, or makes what is broadcast
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     root: u32,
     /// Fold in a fixed order, for equal results bit for bit
@@ -72,35 +72,62 @@ pub(super) struct Arguments {
     seeds: Seeds,
 }
 
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    Reduce,
+    Allreduce,
+    Broadcast,
+    Gather,
+    Allgather,
+}
+
+impl From<Kind> for Collective {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Reduce => Self::Reduce,
+            Kind::Allreduce => Self::Allreduce,
+            Kind::Broadcast => Self::Broadcast,
+            Kind::Gather => Self::Gather,
+            Kind::Allgather => Self::Allgather,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Policy {
-    Binomial,
-    Paper,
-    Pipeline,
-    Rabenseifner,
     Streaming,
+    Paper,
+    Binomial,
+    Rabenseifner,
+    Pipeline,
+    Doubling,
+    Ring,
+    Linear,
 }
 
 impl Policy {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Binomial => "binomial",
-            Self::Paper => "paper",
-            Self::Pipeline => "pipeline",
-            Self::Rabenseifner => "rabenseifner",
-            Self::Streaming => "streaming",
-        }
+    fn name(self) -> String {
+        self.to_possible_value()
+            .map(|value| value.get_name().to_owned())
+            .unwrap_or_default()
     }
 
     fn baseline(self) -> Option<Baseline> {
         const SEGMENT: u64 = 65_536;
-        match self {
-            Self::Binomial => Some(Baseline::Binomial),
-            Self::Paper => Some(Baseline::Paper),
-            Self::Pipeline => Some(Baseline::Pipeline(SEGMENT)),
-            Self::Rabenseifner => Some(Baseline::Rabenseifner),
-            Self::Streaming => None,
-        }
+        Some(match self {
+            Self::Streaming => return None,
+            Self::Paper => Baseline::Paper,
+            Self::Binomial => Baseline::Binomial,
+            Self::Rabenseifner => Baseline::Rabenseifner,
+            Self::Pipeline => Baseline::Pipeline(SEGMENT),
+            Self::Doubling => Baseline::RecursiveDoubling,
+            Self::Ring => Baseline::Ring,
+            Self::Linear => Baseline::Linear,
+        })
+    }
+
+    fn is_for(self, collective: Collective) -> bool {
+        self.baseline().is_none_or(|baseline| baseline.is_for(collective))
     }
 }
 
@@ -146,7 +173,7 @@ impl FromStr for RankTime {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    policy: &'static str,
+    policy: String,
     hosts: u32,
     bytes: u64,
     time_s: f64,
@@ -174,11 +201,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let setting = arguments.setting()?;
     let mut rows = Vec::new();
-    for policy in &arguments.policy {
+    for policy in arguments.policies()? {
         if policy.baseline().is_some() && !setting.faults.is_empty() {
             continue;
         }
-        let row = row(&setting, *policy)?;
+        let row = row(&setting, policy)?;
         if arguments.json {
             print(serde_json::to_string(&row)?)?;
         }
@@ -191,6 +218,21 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 impl Arguments {
+    fn policies(&self) -> anyhow::Result<Vec<Policy>> {
+        let is_for = |policy: &Policy| policy.is_for(self.collective.into());
+        if let Some(other) = self.policy.iter().find(|policy| !is_for(policy)) {
+            let collective = format!("{:?}", self.collective).to_lowercase();
+            bail!(
+                "{} is no algorithm for {collective} here: leave it out",
+                other.name()
+            );
+        }
+        Ok(match self.policy.is_empty() {
+            true => Policy::value_variants().iter().copied().filter(is_for).collect(),
+            false => self.policy.clone(),
+        })
+    }
+
     fn setting(&self) -> anyhow::Result<Setting> {
         let is_a_rank = |rank: u32| {
             ensure!(
@@ -207,6 +249,7 @@ impl Arguments {
         );
         let mut setting = Setting::new(self.hosts, self.size);
         setting.calls.root = is_a_rank(self.root)?;
+        setting.set_collective(self.collective.into());
         if self.ordered {
             setting.calls.order = Order::Ordered;
         }
@@ -276,7 +319,7 @@ fn table(rows: &[Row]) -> Table {
     let mut table = table_of(&["policy", "time", "x floor", "to scheduler", "from scheduler"]);
     for row in rows {
         table.add_row([
-            row.policy.to_owned(),
+            row.policy.clone(),
             shown(row.time_s),
             format!("{:.2}", row.time_s / row.floor_s.max(f64::MIN_POSITIVE)),
             row.messages_to_scheduler.to_string(),

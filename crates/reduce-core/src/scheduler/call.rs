@@ -62,21 +62,25 @@ impl Call {
     /// Says if the contributions of a group of so many ranks are so short that they come with their announcements. If
     /// all did, the scheduler hands them to the root with its row, and nobody else has a part in the plan.
     pub fn may_be_enclosed(&self, ranks: usize) -> bool {
-        self.contributions == Contributions::Each
-            && self.bytes <= Self::ENCLOSED_BYTES_MAX
+        matches!(
+            self.contributions,
+            Contributions::Each | Contributions::SideBySide
+        ) && self.bytes <= Self::ENCLOSED_BYTES_MAX
             && self.bytes.saturating_mul(ranks as u64) <= Self::ENCLOSED_IN_ALL_MAX
     }
 
     /// The most bytes of a result that goes with the end of its session to all. Each rank keeps it as long as the end:
     /// a new scheduler may have to tell it to others.
-    pub const RESULT_BYTES_MAX: u64 = 1 << 10;
+    pub const RESULT_BYTES_MAX: u64 = 4 << 10;
 
-    /// Says if the result for all ranks of a group of so many is so short that it goes with the end.
-    pub fn may_end_with_result(&self, ranks: usize) -> bool {
+    /// Says if the result for all ranks of a group of so many is so short that it goes with the end. A site sends the
+    /// end to so many `receivers` at most.
+    pub fn may_end_with_result(&self, ranks: usize, receivers: usize) -> bool {
+        let blocks = self.contributions.blocks(ranks);
+        let bytes = self.bytes.saturating_mul(blocks.into());
         self.is_spread
-            && self.contributions != Contributions::SideBySide
-            && self.bytes <= Self::RESULT_BYTES_MAX
-            && self.bytes.saturating_mul(ranks as u64) <= Self::ENCLOSED_IN_ALL_MAX
+            && bytes <= Self::RESULT_BYTES_MAX
+            && bytes.saturating_mul(receivers as u64) <= Self::ENCLOSED_IN_ALL_MAX
     }
 }
 

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::merge::Merge;
+use super::{gathering::Gathering, merge::Merge};
 use crate::{
     canary::{Canary, is_put_back},
     chunks::{Chunking, Cut},
@@ -22,6 +22,7 @@ pub(super) struct Part {
     pub(super) plans: BTreeMap<ShareId, PlanId>,
     pub(super) roster: Option<Roster>,
     pub(super) merge: Option<Merge>,
+    pub(super) gathering: Gathering,
 }
 
 impl Part {

@@ -109,7 +109,7 @@ impl Arrivals {
         let queue = Arc::clone(&mail);
         engine.serve_later::<Spread>(move |_, caller, (epoch, letters), responder| {
             queue.put_or_answer(caller.identity(), epoch, responder, |responder| {
-                Mail::Spread(letters, responder)
+                Mail::Spread(letters.unpack(), responder)
             });
         });
         let queue = Arc::clone(&mail);

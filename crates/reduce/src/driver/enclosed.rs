@@ -133,7 +133,8 @@ impl ProgressThread {
                 session, is_enclosed, ..
             } => {
                 let running = self.running.get_mut(session);
-                let result = running.and_then(|running| running.short_result());
+                let relays = self.outbox.lines.relays();
+                let result = running.and_then(|running| running.short_result(relays));
                 *is_enclosed = result.is_some();
                 Vec::from_iter(result.map(|result| (*session, result)))
             }
@@ -228,7 +229,7 @@ mod tests {
         assert!(complete(&mut enclosed, 1, b"old"));
         assert!(complete(&mut enclosed, 2, b"new"));
         assert!(!complete(&mut enclosed, 1, b"old"));
-        assert!(!complete(&mut enclosed, 3, &[0; 1025]));
+        assert!(!complete(&mut enclosed, 3, &[0; 4097]));
         assert_eq!(enclosed.forget(session(0)).as_deref(), Some(&b"new"[..]));
         assert_eq!(enclosed.length, 0);
     }

@@ -135,6 +135,11 @@ impl Lines {
         }
     }
 
+    /// The relays of the job.
+    pub(super) fn relays(&self) -> &Relays {
+        &self.relays
+    }
+
     pub(super) fn tell_seat(&mut self, to: Rank, message: ToSeat) {
         let message = self.number(message);
         if !self.of(to).to_seat.put(message) {

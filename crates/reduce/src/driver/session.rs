@@ -13,7 +13,7 @@ use bytes::Bytes;
 use ropewalk_fabric::HoldId;
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::Rank;
-use ropewalk_reduce_core::{Call, Contributions, Member, Place, StreamId, Token};
+use ropewalk_reduce_core::{Call, Contributions, Member, Place, Relays, StreamId, Token};
 
 use super::{
     copies::WishedCopies, hold::Hold, huge_pages, own_parts::OwnParts, passing::Passing,
@@ -226,9 +226,9 @@ impl Running {
         }
     }
 
-    /// Takes contributions of others. One of another length than the result's is no contribution to it.
+    /// Takes contributions of others. One of another length than all have is none.
     pub(super) fn take_given(&mut self, given: Vec<(Member, Bytes)>) {
-        let (length, is_vector) = (self.length, self.is_vector());
+        let (length, is_vector) = (self.length / self.blocks() as u64, self.is_vector());
         let fits = |(_, data): &(Member, Bytes)| !is_vector || data.len() as u64 == length;
         self.given.extend(given.into_iter().filter(fits));
     }
@@ -247,12 +247,12 @@ impl Running {
         };
     }
 
-    /// The result, which is complete, if all get it and it is short enough to go with the end.
-    pub(super) fn short_result(&mut self) -> Option<Bytes> {
+    /// The result, which is complete, if all get it and it is short enough to go with the end through these relays.
+    pub(super) fn short_result(&mut self, relays: &Relays) -> Option<Bytes> {
         let ranks = self.members.len();
         let signature = self.introduction.signature.as_ref()?;
         let call = signature.call(&self.members)?;
-        if !call.may_end_with_result(ranks) {
+        if !call.may_end_with_result(ranks, relays.receivers(ranks)) {
             return None;
         }
         let result = self.copy_of_result(0..self.length);
@@ -413,15 +413,13 @@ impl Running {
 
     /// Where contributions stand side by side, nothing is left of those that were lost on the way.
     pub(super) fn clear_blocks(&mut self, excluded: &[Rank]) {
-        let signature = self.introduction.signature.as_ref();
-        let are_blocks =
-            signature.is_some_and(|signature| signature.contributions == Contributions::SideBySide);
-        let Some(ResultMemory::Elements(result)) = self.result.as_mut().filter(|_| are_blocks) else {
+        let blocks = self.blocks();
+        let Some(ResultMemory::Elements(result)) = self.result.as_mut().filter(|_| blocks > 1) else {
             return;
         };
         self.passing = Passing::default();
         let result = result.bytes_mut();
-        let block = result.len() / self.members.len();
+        let block = result.len() / blocks;
         for place in excluded.iter().filter_map(|rank| self.members.index_of(*rank)) {
             result[place * block..(place + 1) * block].fill(0);
         }
@@ -430,6 +428,15 @@ impl Running {
     /// The result, if it is here.
     pub(super) fn into_result(self) -> (Completion, Option<ResultMemory>) {
         (self.completion, self.result)
+    }
+
+    /// The contributions that stand side by side in the result; 1 if they are folded.
+    fn blocks(&self) -> usize {
+        let signature = self.introduction.signature.as_ref();
+        match signature.is_some_and(|signature| signature.contributions == Contributions::SideBySide) {
+            true => self.members.len().max(1),
+            false => 1,
+        }
     }
 
     /// An object is one chunk, whose length nobody else knows.
@@ -444,8 +451,12 @@ impl Running {
         match place {
             Place::Original(member) if self.given.contains_key(&member) => {
                 let bytes = &self.given[&member];
+                let begin = match self.blocks() {
+                    1 => 0,
+                    _ => u64::from(member.0) * bytes.len() as u64,
+                };
                 Operand::Kept(match self.is_vector() {
-                    true => bytes.slice(range.start as usize..range.end as usize),
+                    true => bytes.slice((range.start - begin) as usize..(range.end - begin) as usize),
                     false => bytes.clone(),
                 })
             }

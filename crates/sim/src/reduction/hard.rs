@@ -69,7 +69,7 @@ impl Setting {
         }
         if dice.once_in(8) {
             let rank = dice.below(setting.hosts.into()) as u32;
-            let at = Nanos(dice.below(2 * setting.floor().0 + 1));
+            let at = Nanos(dice.below(2 * setting.reduction_floor().0 + 1));
             setting.faults.push((at, Fault::Cancel(rank)));
         }
         if dice.once_in(8) && setting.hosts < 20 && setting.calls.made != Made::SideBySide {
@@ -108,7 +108,7 @@ impl Setting {
     fn moment(&self, dice: &mut Dice) -> Nanos {
         const NEAR: u64 = Nanos::from_millis(6).0;
         let halves = if self.calls.is_spread { 2 } else { 1 };
-        let end = halves * self.floor().0;
+        let end = halves * self.reduction_floor().0;
         match dice.below(3) {
             0 => Nanos(dice.below(NEAR)),
             1 => Nanos(end + dice.below(NEAR)),

@@ -105,7 +105,7 @@ impl Job<'_> {
         }
         for (relay, parcels) in by_relay {
             self.from_scheduler += 1;
-            let bytes = parcels.iter().map(|parcel| parcel.bytes).sum();
+            let bytes = Parcel::bytes_together(&parcels);
             self.simulation
                 .send(process, Process(relay.0), bytes, What::Spread(parcels));
         }

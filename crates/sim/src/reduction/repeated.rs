@@ -87,6 +87,6 @@ impl Setting {
             .map(|(_, delay)| delay.0)
             .max()
             .unwrap_or_default();
-        Nanos(halves * (self.floor().0 + MESSAGES * self.cluster.latency.0) + delay)
+        Nanos(halves * (self.reduction_floor().0 + MESSAGES * self.cluster.latency.0) + delay)
     }
 }

@@ -245,7 +245,7 @@ impl Setting {
         }
     }
 
-    fn slow_host(&self, host: u32) -> Option<&Slow> {
+    pub(super) fn slow_host(&self, host: u32) -> Option<&Slow> {
         self.cluster.slow.iter().find(|slow| slow.host == host)
     }
 
@@ -268,7 +268,7 @@ impl Setting {
             setting.calls.on_root_loss = OnRootLoss::MoveTo(Member(rank(&mut dice)));
         }
         // Faults strike while the job runs, for the most part.
-        let span = setting.floor().0 * 3 / 2 + Nanos::from_millis(10).0;
+        let span = setting.reduction_floor().0 * 3 / 2 + Nanos::from_millis(10).0;
         let when = |dice: &mut Dice| Nanos(dice.below(span));
         if dice.once_in(4) {
             setting.cluster.completion = Nanos::from_micros(dice.below(3_000));
@@ -390,26 +390,5 @@ impl Setting {
         let hosts = self.hosts;
         let is_held = move |member: &u32| (rank + hosts - member % hosts) % hosts < holders;
         (0..members).filter(is_held).map(Member).collect()
-    }
-
-    /// The time below which no algorithm can be: each link has to carry the vector once, and a tree's links in
-    /// carry it once for each host but the root. It leaves changes out.
-    pub fn floor(&self) -> Nanos {
-        let rate_of = |host: u32, slow: fn(&Slow) -> f64| {
-            let factor = self.slow_host(host).map_or(1.0, slow);
-            self.cluster.rate * factor
-        };
-        if self.hosts < 2 {
-            return Nanos::ZERO;
-        }
-        let others = || (0..self.hosts).filter(|host| *host != self.calls.root);
-        let out = others()
-            .map(|host| rate_of(host, |slow| slow.outwards))
-            .fold(f64::INFINITY, f64::min);
-        let root = rate_of(self.calls.root, |slow| slow.inwards);
-        let bytes = self.calls.bytes as f64;
-        let others_in: f64 = others().map(|host| rate_of(host, |slow| slow.inwards)).sum();
-        let rest = f64::from(self.hosts - 2) * bytes / others_in;
-        Nanos::from_seconds((bytes / out).max(bytes / root).max(rest)) + self.cluster.latency
     }
 }

@@ -143,13 +143,14 @@ impl SiteState {
 
     /// The results that go with a message, if they are short.
     pub(super) fn enclose_results(&self, message: &mut ToScheduler, setting: &Setting) -> Results {
+        let hosts = setting.hosts as usize;
         let only = |results: &Results, call: u64| results.get(&call).map(|words| (call, words.clone()));
         match message {
             ToScheduler::Complete {
                 is_enclosed, session, ..
             } if setting
                 .call(session.call)
-                .may_end_with_result(setting.hosts as usize) =>
+                .may_end_with_result(hosts, setting.relays.receivers(hosts)) =>
             {
                 *is_enclosed = true;
                 let words = self.results.get(&session.call).cloned().unwrap_or_default();

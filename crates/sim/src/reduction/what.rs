@@ -67,11 +67,33 @@ pub(super) struct Parcel {
     pub(super) what: Box<What>,
 }
 
+impl Parcel {
+    /// The bytes of several together. A result that goes to all of them is in them once.
+    pub(super) fn bytes_together(parcels: &[Self]) -> u64 {
+        let mut results = BTreeMap::new();
+        let mut bytes = 0;
+        for parcel in parcels {
+            bytes += parcel.bytes;
+            if let What::FromScheduler(_, _, of_end) = &*parcel.what {
+                bytes -= result_bytes(of_end);
+                results.extend(of_end.clone());
+            }
+        }
+        bytes + result_bytes(&results)
+    }
+}
+
 impl What {
     /// Says if it may go through other hosts, as all messages but chunks do.
     pub(super) fn may_be_forwarded(&self) -> bool {
         !matches!(self, Self::Chunk(..))
     }
+}
+
+/// The bytes of results that go with a message.
+pub(super) fn result_bytes(results: &Results) -> u64 {
+    let chunks = results.values().flat_map(Words::values);
+    chunks.map(|(bytes, _)| bytes).sum()
 }
 
 /// Rows grow with the classes, and the root's with the members and the contributions that come with it.

@@ -13,7 +13,7 @@ use crate::{
         procedures::{Collect, Spread},
         roads::Roads,
     },
-    message::{Forwarded, ToSeat, ToSite},
+    message::{Forwarded, ToSeat, ToSite, Together},
 };
 
 impl Lines {
@@ -74,7 +74,7 @@ impl Lines {
                     letters: ToSite::pack(self.messages.get(rank)?.to_site.next_batch()),
                 })
             });
-            let input = (self.epoch, letters.collect::<Vec<_>>());
+            let input = (self.epoch, Together::pack(letters.collect()));
             let Some(address) = &addresses[relay.index()] else {
                 continue;
             };

@@ -128,7 +128,7 @@ impl Hosts {
         let is_short = signature.length <= Some(CallTable::DATA_SIZE_MAX as u64);
         let may_end = || {
             self.call(&among, calls)
-                .is_some_and(|call| call.may_end_with_result(self.standing.len()))
+                .is_some_and(|call| call.may_end_with_result(self.standing.len(), self.standing.len()))
         };
         let has_copies = matches!(offered.options.protection, Protection::Hosts { .. });
         is_for_others && !offered.is_block && !has_copies && is_short && (!among.is_spread || may_end())
