@@ -61,6 +61,12 @@ impl Relays {
         (![site, scheduler].contains(&relay) && site != scheduler).then_some(relay)
     }
 
+    /// The relay that brings a site what a scheduler has for sites of its group, the relay itself too.
+    pub fn bringing(&self, site: Site, scheduler: Site) -> Option<Site> {
+        let relay = *self.relays.get(site.0 as usize)?;
+        (relay != scheduler && site != scheduler).then_some(relay)
+    }
+
     /// The number of sites to which one site sends at most if a scheduler has a message for so many.
     pub fn receivers(&self, sites: usize) -> usize {
         let mut in_groups = BTreeMap::<Site, usize>::new();

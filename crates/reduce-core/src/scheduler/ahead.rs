@@ -59,7 +59,7 @@ impl Ahead {
     pub(super) fn note(&mut self, session: Session, call: &Call, ranks: usize, has_begun_anew: bool) {
         let calls = self.groups.entry(session.group).or_default();
         let gains = |call: &Call| {
-            call.contributions == Contributions::Each
+            matches!(call.contributions, Contributions::Each | Contributions::One(_))
                 && call.gives_way_to.is_none()
                 && call.bytes <= Self::BYTES_MAX
                 && !call.may_be_enclosed(ranks)

@@ -56,17 +56,30 @@ pub enum Contributions {
 impl Call {
     /// The most bytes of a contribution that comes with its announcement.
     pub const ENCLOSED_BYTES_MAX: u64 = 8 << 10;
-    /// The most bytes that come so from a whole group.
-    pub const ENCLOSED_IN_ALL_MAX: u64 = 256 << 10;
+    /// The most bytes that come so from a whole group, if they are folded.
+    const ENCLOSED_IN_ALL_MAX: u64 = 256 << 10;
+    /// The same of contributions that stand side by side: the root gets all of them anyway.
+    const GATHERED_IN_ALL_MAX: u64 = 1 << 20;
+    /// The most bytes of the messages with which a site tells others a result.
+    const RESULTS_MAX: u64 = 256 << 10;
 
     /// Says if the contributions of a group of so many ranks are so short that they come with their announcements. If
     /// all did, the scheduler hands them to the root with its row, and nobody else has a part in the plan.
     pub fn may_be_enclosed(&self, ranks: usize) -> bool {
-        matches!(
-            self.contributions,
-            Contributions::Each | Contributions::SideBySide
-        ) && self.bytes <= Self::ENCLOSED_BYTES_MAX
-            && self.bytes.saturating_mul(ranks as u64) <= Self::ENCLOSED_IN_ALL_MAX
+        self.bytes <= Self::ENCLOSED_BYTES_MAX
+            && self.bytes.saturating_mul(ranks as u64) <= self.enclosed_in_all_max()
+            && matches!(
+                self.contributions,
+                Contributions::Each | Contributions::SideBySide
+            )
+    }
+
+    /// The most bytes of contributions that come with their announcements from a whole group.
+    pub fn enclosed_in_all_max(&self) -> u64 {
+        match self.contributions {
+            Contributions::SideBySide => Self::GATHERED_IN_ALL_MAX,
+            _ => Self::ENCLOSED_IN_ALL_MAX,
+        }
     }
 
     /// The most bytes of a result that goes with the end of its session to all. Each rank keeps it as long as the end:
@@ -80,7 +93,7 @@ impl Call {
         let bytes = self.bytes.saturating_mul(blocks.into());
         self.is_spread
             && bytes <= Self::RESULT_BYTES_MAX
-            && bytes.saturating_mul(receivers as u64) <= Self::ENCLOSED_IN_ALL_MAX
+            && bytes.saturating_mul(receivers as u64) <= Self::RESULTS_MAX
     }
 }
 

@@ -279,7 +279,14 @@ impl ProgressThread {
                         self.take_forwarded(now, letters);
                     }
                 }
-                Mail::Spread(letters, responder) => self.carrier.spread(letters, responder),
+                Mail::Spread(letters, responder) => {
+                    let own = self.shared.rank;
+                    let (own, others) = letters.into_iter().partition(|letters| letters.to == own);
+                    self.carrier.spread(others, responder);
+                    let own: Vec<Forwarded> = own;
+                    own.into_iter()
+                        .for_each(|letters| self.take_forwarded(now, letters));
+                }
                 Mail::Forward(letters, responder) => {
                     let address = self.peers.addresses.get(letters.to.index());
                     let address = address.and_then(Option::as_ref);

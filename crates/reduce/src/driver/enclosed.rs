@@ -29,12 +29,15 @@ impl Enclosed {
         match message {
             ToScheduler::Announce {
                 session,
+                call,
                 originals,
                 are_enclosed,
-                ..
             } => {
+                let in_all_max = call.enclosed_in_all_max();
                 *are_enclosed = match (&originals[..], of(session)) {
-                    ([(member, _)], Some((_, data))) => self.keep_contribution(*session, *member, data),
+                    ([(member, _)], Some((_, data))) => {
+                        self.keep_contribution(*session, *member, data, in_all_max)
+                    }
                     _ => false,
                 };
             }
@@ -57,11 +60,11 @@ impl Enclosed {
         }
     }
 
-    fn keep_contribution(&mut self, session: Session, member: Member, data: Bytes) -> bool {
+    fn keep_contribution(&mut self, session: Session, member: Member, data: Bytes, in_all_max: u64) -> bool {
         let known = self.contributions.get(&session);
         let of_session: usize = known.map_or(0, |known| known.values().map(Bytes::len).sum());
         let fits = data.len() as u64 <= Call::ENCLOSED_BYTES_MAX
-            && (of_session + data.len()) as u64 <= Call::ENCLOSED_IN_ALL_MAX
+            && (of_session + data.len()) as u64 <= in_all_max
             && self.length + data.len() <= Self::BYTES_MAX;
         if fits {
             self.length += data.len();

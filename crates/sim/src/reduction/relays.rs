@@ -82,13 +82,15 @@ impl Job<'_> {
     /// Sends messages of a scheduler, those to the ranks of a group together.
     pub(super) fn send_from_scheduler(&mut self, process: Process, sent: Vec<(Process, u64, What)>) {
         let mut by_relay: BTreeMap<Site, Vec<Parcel>> = BTreeMap::new();
+        let mut direct = Vec::new();
         for (to, bytes, what) in sent {
             if !self.setting.relays.are_any() {
                 self.from_scheduler += 1;
                 self.simulation.send(process, to, bytes, what);
                 continue;
             }
-            let relay = self.relay(process, to, process);
+            let relay = self.setting.relays.bringing(Site(to.0), Site(process.0));
+            let relay = relay.filter(|relay| !self.sites[process.0 as usize].lost.contains(relay));
             let post = &mut self.sites[process.0 as usize].post;
             let parcel = post.pack(process, to, bytes, what);
             match relay {
@@ -96,11 +98,7 @@ impl Job<'_> {
                     post.under_way.insert(parcel.number, (relay, parcel.clone()));
                     by_relay.entry(relay).or_default().push(parcel);
                 }
-                None => {
-                    self.from_scheduler += 1;
-                    self.simulation
-                        .send(process, to, bytes, What::Parcels(vec![parcel]));
-                }
+                None => direct.push(parcel),
             }
         }
         for (relay, parcels) in by_relay {
@@ -108,6 +106,12 @@ impl Job<'_> {
             let bytes = Parcel::bytes_together(&parcels);
             self.simulation
                 .send(process, Process(relay.0), bytes, What::Spread(parcels));
+        }
+        for parcel in direct {
+            self.from_scheduler += 1;
+            let (to, bytes) = (parcel.to, parcel.bytes);
+            self.simulation
+                .send(process, to, bytes, What::Parcels(vec![parcel]));
         }
     }
 
@@ -138,11 +142,13 @@ impl Job<'_> {
 
     /// A relay has messages of a scheduler for the ranks of its group.
     pub(super) fn spread(&mut self, relay: Process, parcels: Vec<Parcel>) {
-        for parcel in parcels {
+        let (own, others): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|parcel| parcel.to == relay);
+        for parcel in others {
             let (to, bytes) = (parcel.to, parcel.bytes);
             self.simulation
                 .send(relay, to, bytes, What::Parcels(vec![parcel]));
         }
+        self.unpack(relay, own);
     }
 
     /// A process takes messages, each once. Their senders hear of it, which costs nothing, as the answers to messages

@@ -52,7 +52,8 @@ impl Collective {
     /// Plans for all ranks, before any of them has called; again, if it has.
     pub(in crate::scheduler) fn plan_ahead(&mut self, view: &View) {
         let root = self.root();
-        let members: Vec<Member> = self.ranks.members().collect();
+        let members = self.call.contributions.members(self.ranks.len());
+        let members: Vec<Member> = members.map(Member).collect();
         for &member in &members {
             let original = Original {
                 token: Token::default(),

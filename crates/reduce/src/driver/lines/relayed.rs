@@ -33,8 +33,7 @@ impl Lines {
     ) {
         let own = self.own.rank;
         let (relays, without_relay) = (&self.relays, &self.without_relay);
-        let between = |rank: Rank, scheduler: Rank| {
-            let relay = relays.between(Site(rank.0), Site(scheduler.0))?;
+        let fit = |relay: Site, rank: Rank, scheduler: Rank| {
             let relay = Rank(relay.0);
             let is_fit = ![relay, rank, scheduler]
                 .iter()
@@ -48,7 +47,8 @@ impl Lines {
                 continue;
             }
             if messages.to_seat.has_waiting()
-                && let Some((relay, address)) = between(own, rank)
+                && let Some(relay) = relays.between(Site(own.0), Site(rank.0))
+                && let Some((relay, address)) = fit(relay, own, rank)
             {
                 let letters = Forwarded {
                     from: self.own,
@@ -61,7 +61,8 @@ impl Lines {
                 }
             }
             if messages.to_site.has_waiting()
-                && let Some((relay, _)) = between(rank, own)
+                && let Some(relay) = relays.bringing(Site(rank.0), Site(own.0))
+                && let Some((relay, _)) = fit(relay, rank, own)
             {
                 spread.entry(relay).or_default().push(rank);
             }
