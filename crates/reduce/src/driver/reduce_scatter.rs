@@ -1,6 +1,6 @@
 //! Reductions whose result is dealt to all ranks.
 
-use std::io;
+use std::{borrow::Cow, io};
 
 use super::{
     contribution::ContributionMemory,
@@ -9,17 +9,22 @@ use super::{
     reduction::{Completion, ReduceError, Reduction},
     table_calls::Offered,
 };
-use crate::{operation::Reducer, signature::RootFailure};
+use crate::{
+    operation::{Codec, DecodeError, Elements, Operation, Reducer, ResultMemory},
+    signature::RootFailure,
+};
 
 impl Group {
     /// As [`reduce`](Self::reduce), and each member gets a part of the result: the first rank of the group the first
     /// of as many equal blocks as there are members, and so on (MPI standard 4.0, section 6.10.1, but asynchronous and
     /// exact under failures).
     ///
-    /// Each block is a reduction of its own, whose root is the rank that gets it, so that all links carry the same. It
-    /// ends by itself: the receipt, and an error, are those of this rank's block. The block of a rank that is lost goes
-    /// to nobody; `on_root_loss` of the options is of no account. It makes as many calls of the group as there are
-    /// members, and so costs as many messages as an exchange of each with each.
+    /// Each long block is a reduction of its own, whose root is the rank that gets it, so that all links carry the same.
+    /// It ends by itself: the receipt, and an error, are those of this rank's block. It makes as many calls of the group
+    /// as there are members, and so costs as many messages as an exchange of each with each. Blocks of up to 2 KiB for
+    /// each member are short: all members get the whole result by one call, and keep their blocks of it.
+    ///
+    /// The block of a rank that is lost goes to nobody; `on_root_loss` of the options is of no account.
     ///
     /// # Errors
     /// As [`reduce`](Self::reduce), and [`ReduceError::Blocks`] if the vector cannot be cut into equal blocks.
@@ -36,7 +41,7 @@ impl Group {
     /// job.finalize()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reduce_scatter<T>(
+    pub fn reduce_scatter<T: 'static>(
         &self,
         data: Vec<T>,
         reducer: impl Reducer<Vec<T>>,
@@ -48,6 +53,16 @@ impl Group {
         let element_bytes = operation.element_size.map_or(1, |size| size.get() as usize);
         let block_bytes = encoded.len() / ranks;
         let is_cut = operation.element_size.is_some() && encoded.len().is_multiple_of(element_bytes * ranks);
+        if is_cut && block_bytes <= ranks * SHORT_BLOCK_FOR_EACH {
+            drop(encoded);
+            let whole = operation.codec;
+            let place = self.place()?.0 as usize;
+            let operation = Operation {
+                codec: Box::new(OwnBlock { whole, place, ranks }),
+                ..operation
+            };
+            return self.collect(data, operation, Kind::Allreduce, options);
+        }
         let mut own = None;
         // If one goes wrong, all are called all the same: the others wait for them.
         let mut failed: Option<ReduceError> = None;
@@ -109,6 +124,44 @@ impl Group {
             (None, None) => Err(ReduceError::NotMember { rank: self.rank() }),
             (Some(error), _) => Err(error),
         }
+    }
+}
+
+/// To announce a block of its own costs each rank, and the scheduler of each rank, about as much as so many more bytes
+/// on the way to a rank.
+const SHORT_BLOCK_FOR_EACH: usize = 2 << 10;
+
+/// The block of a vector that is this rank's.
+struct OwnBlock<T> {
+    whole: Box<dyn Codec<Vec<T>>>,
+    place: usize,
+    ranks: usize,
+}
+
+impl<T> OwnBlock<T> {
+    fn cut(&self, mut whole: Vec<T>) -> Vec<T> {
+        let length = whole.len() / self.ranks;
+        whole.truncate((self.place + 1) * length);
+        whole.drain(..self.place * length);
+        whole
+    }
+}
+
+impl<T> Codec<Vec<T>> for OwnBlock<T> {
+    fn encode<'a>(&self, value: &'a Vec<T>) -> Cow<'a, [u8]> {
+        self.whole.encode(value)
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Vec<T>, DecodeError> {
+        self.whole.decode(bytes).map(|whole| self.cut(whole))
+    }
+
+    fn take(&self, result: ResultMemory) -> Result<Vec<T>, DecodeError> {
+        self.whole.take(result).map(|whole| self.cut(whole))
+    }
+
+    fn memory(&self, value: Vec<T>) -> Option<Box<dyn Elements>> {
+        self.whole.memory(value)
     }
 }
 
