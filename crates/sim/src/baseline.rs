@@ -279,6 +279,72 @@ mod tests {
         assert!(other_way - alone < Nanos::from_micros(1), "{other_way} {alone}");
     }
 
+    /// The other collectives too: blocks that all get cost the links no more than has to be.
+    #[test]
+    fn times_of_other_collectives_are_those_of_the_formulas() {
+        let cases = [
+            (Collective::Allreduce, Baseline::Rabenseifner, 1.0),
+            (Collective::Allreduce, Baseline::Ring, 1.0),
+            (Collective::Allreduce, Baseline::RecursiveDoubling, 3.0 / 1.75),
+            (Collective::Broadcast, Baseline::Binomial, 3.0),
+            (Collective::Broadcast, Baseline::Ring, 1.75),
+            (
+                Collective::Broadcast,
+                Baseline::Pipeline(1 << 16),
+                1.0 + 6.0 / 1024.0,
+            ),
+            (Collective::Gather, Baseline::Binomial, 1.0),
+            (Collective::Gather, Baseline::Linear, 1.0),
+            (Collective::Allgather, Baseline::Ring, 1.0),
+            (Collective::Allgather, Baseline::RecursiveDoubling, 1.0),
+        ];
+        for (collective, baseline, expected) in cases {
+            let mut setting = Setting::new(8, 64 * MIB);
+            setting.cluster.fold_rate = 1e15;
+            setting.calls.root = 5;
+            setting.set_collective(collective);
+            let factor = factor(&setting, baseline);
+            assert!(
+                (factor - expected).abs() < 0.01,
+                "{collective:?} {baseline:?}: {factor:.3}"
+            );
+        }
+    }
+
+    /// An algorithm is for some collectives, and comes to an end with any number of ranks.
+    #[test]
+    fn other_collectives_end() {
+        let collectives = [
+            Collective::Reduce,
+            Collective::Allreduce,
+            Collective::Broadcast,
+            Collective::Gather,
+            Collective::Allgather,
+        ];
+        let baselines = [
+            Baseline::Binomial,
+            Baseline::Rabenseifner,
+            Baseline::Pipeline(1 << 16),
+            Baseline::RecursiveDoubling,
+            Baseline::Ring,
+            Baseline::Linear,
+        ];
+        let pairs = collectives
+            .iter()
+            .flat_map(|one| baselines.iter().map(move |other| (*one, *other)));
+        for (collective, baseline) in pairs.filter(|(collective, baseline)| baseline.is_for(*collective)) {
+            for hosts in [1, 2, 3, 5, 6, 7, 12, 100] {
+                let mut setting = Setting::new(hosts, MIB);
+                setting.calls.root = hosts / 2;
+                setting.set_collective(collective);
+                let time = run(&setting, baseline).time;
+                let is_over = time < Nanos::NEVER && (hosts == 1 || time >= setting.floor());
+                assert!(is_over, "{hosts} {collective:?} {baseline:?}: {time}");
+            }
+        }
+        assert!(!Baseline::Paper.is_for(Collective::Gather) && !Baseline::Linear.is_for(Collective::Reduce));
+    }
+
     /// Any number of ranks, and any root, comes to an end; the paper's master counts its messages.
     #[test]
     fn all_of_them_end() {

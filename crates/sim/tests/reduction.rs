@@ -11,7 +11,7 @@ use std::{
 use ropewalk_reduce_core::{End, GiveUp, Member, OnLoss, OnRootLoss, Order, Relays};
 use ropewalk_sim::{
     Nanos, Process,
-    reduction::{Burst, Fault, Made, Setting, Shared, Slow, run, run_in_turns, run_watched},
+    reduction::{Burst, Collective, Fault, Made, Setting, Shared, Slow, run, run_in_turns, run_watched},
 };
 
 const MIB: u64 = 1 << 20;
@@ -73,6 +73,30 @@ fn a_broadcast_takes_one_plan() {
         let rows = outcome.messages_from_scheduler;
         assert!(rows <= 5 * u64::from(hosts), "{hosts} hosts, one late: {rows}");
         assert!(outcome.time < Nanos::from_millis(2_100), "{:?}", outcome.time);
+    }
+}
+
+/// The blocks of many ranks come in by the root's link as if one rank sent them, and go on to all meanwhile. Short ones
+/// come with their announcements.
+#[test]
+fn blocks_of_many_ranks_fill_the_link() {
+    for (collective, hosts, bytes, limit) in [
+        (Collective::Gather, 200, 128 << 10, 1.02),
+        (Collective::Gather, 1_000, 32 << 10, 1.1),
+        (Collective::Allgather, 50, MIB, 1.2),
+        (Collective::Allgather, 200, 128 << 10, 1.25),
+        (Collective::Gather, 200, 1 << 10, 1.5),
+    ] {
+        let mut setting = Setting::new(hosts, bytes);
+        setting.cluster.rate = 800e6;
+        setting.calls.root = hosts / 3;
+        setting.set_collective(collective);
+        let outcome = run(&setting).unwrap();
+        let factor = outcome.time.as_seconds() / setting.floor().as_seconds();
+        assert!(
+            factor < limit,
+            "{collective:?} of {bytes} on {hosts} hosts: {factor:.3}"
+        );
     }
 }
 
