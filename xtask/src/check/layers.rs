@@ -100,6 +100,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("hot-restart", &["ropewalk-names", "ropewalk-rpc"]),
     ("ropewalk-psdm", &["ropewalk-reduce"]),
     ("reduce-vs-mpi", &["ropewalk-reduce"]),
+    (
+        "ropewalk-openfoam-trials",
+        &["ropewalk-checkpoint", "ropewalk-openfoam", "ropewalk-plot"],
+    ),
     ("ropewalk-rig", &["ropewalk-launch"]),
     ("ropewalk-rivals", &["ropewalk-pmi", "ropewalk-pmi-client"]),
     // For Python.
@@ -165,10 +169,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "xtask",
         &[
-            "ropewalk-checkpoint",
             "ropewalk-launch",
             "ropewalk-names",
             "ropewalk-openfoam",
+            "ropewalk-openfoam-trials",
             "ropewalk-plot",
             "ropewalk-reduce-core",
             "ropewalk-rig",

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Context;
+use ropewalk_openfoam_trials::{PaperCase, kill};
 use serde_json::Value;
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     rehearsals::{PaperRow, ROWS, Times, interval_of, paper_row, rehearse},
     setup::Setup,
 };
-use crate::openfoam::{self, PaperCase};
 
 /// The cases: mesh, steps, time of the run and of a save.
 pub(super) fn table2(setup: &Setup) -> anyhow::Result<Made> {
@@ -249,7 +249,7 @@ fn killed(setup: &Setup) -> anyhow::Result<String> {
         .chain(counts.iter().copied().map(Some))
         .collect();
     let share = MTBF_OF_KILLS / paper_row("cavity")?.total;
-    let killed = openfoam::kill(
+    let killed = kill(
         setup.function_object()?,
         share,
         &policies,

@@ -5,8 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ropewalk_openfoam_trials::{PaperCase, measure};
+
 use super::{Extent, Options, executables::Executables};
-use crate::openfoam::{self, Build, PaperCase};
+use crate::{
+    debian,
+    openfoam::{self, Build},
+};
 
 /// The means to make them.
 pub(super) struct Setup {
@@ -59,7 +64,9 @@ impl Setup {
         if let Some(cases) = self.cases.get() {
             return Ok(cases);
         }
-        let cases = openfoam::measure(self.function_object()?, self.extent == Extent::Quick)?;
+        let library = self.function_object()?;
+        debian::provide_examples()?;
+        let cases = measure(library, self.extent == Extent::Quick)?;
         Ok(self.cases.get_or_init(|| cases))
     }
 }

@@ -11,7 +11,7 @@ use super::{cavity::Cavity, solver::Mode, tests::Bench};
 
 /// How many trials.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// How many runs with the store are killed, a third of each kind
     #[arg(long, default_value_t = 500)]
     count: u64,
@@ -43,7 +43,7 @@ struct Tally {
 ///
 /// # Errors
 /// If a restart fails or differs with our store.
-pub(super) fn trials(library: &Path, options: &Options) -> anyhow::Result<()> {
+pub fn trials(library: &Path, options: &Options) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let mut all_right = true;
     println!("| runs | killed | torn or uncommitted | failed restarts | other results |");

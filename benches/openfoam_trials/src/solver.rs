@@ -14,8 +14,6 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 use ropewalk_openfoam::{Case, CaseOptions, Prepared, project_directory};
 
-use crate::shell::program;
-
 /// How a solver is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -99,8 +97,9 @@ impl Solver {
         let mut command = match self.mode {
             Mode::Serial => Command::new(self.application),
             Mode::Parallel | Mode::Collated => {
-                let mut command = program("mpirun.openmpi", MPIRUN);
+                let mut command = Command::new("mpirun.openmpi");
                 command
+                    .args(MPIRUN)
                     .arg(RANKS.to_string())
                     .arg(self.application)
                     .arg("-parallel");

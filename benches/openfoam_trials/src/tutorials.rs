@@ -10,8 +10,6 @@ use anyhow::ensure;
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64;
 
-use crate::debian;
-
 use self::{
     bench::{Bench, Outcome},
     table::{TUTORIALS, Tutorial, VARIANTS},
@@ -21,7 +19,7 @@ use super::solver::Mode;
 
 /// How many trials.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// How often each tutorial is killed in each mode; each run is killed up to three times
     #[arg(long, default_value_t = 60)]
     kills: u32,
@@ -70,8 +68,7 @@ impl Tally {
 ///
 /// # Errors
 /// If an output is missing, is at another time, or differs.
-pub(super) fn tutorials(library: &Path, options: &Options) -> anyhow::Result<()> {
-    debian::provide_examples()?;
+pub fn tutorials(library: &Path, options: &Options) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let chosen = |tutorial: &&Tutorial| options.only.as_deref().is_none_or(|only| only == tutorial.name);
     ensure!(
@@ -123,7 +120,6 @@ pub(super) fn tutorials(library: &Path, options: &Options) -> anyhow::Result<()>
 
 /// The same in short, with each of OpenFOAM's ways to say when there is an output.
 pub(super) fn test(library: &Path) -> anyhow::Result<()> {
-    debian::provide_examples()?;
     let folder = tempfile::tempdir()?;
     let mut random = Pcg64::seed_from_u64(1);
     for (tutorial, mode, kills) in VARIANTS {

@@ -4,7 +4,7 @@
 mod gaps;
 pub(super) mod make;
 mod model;
-pub(crate) mod paper;
+pub(super) mod paper;
 mod report;
 mod watch;
 
@@ -19,8 +19,6 @@ use rand_core::SeedableRng;
 use rand_pcg::Pcg64;
 use ropewalk_openfoam::CaseOptions;
 
-use crate::{debian, project};
-
 use self::{
     gaps::{Gaps, Moment},
     make::{STUDIES, Study},
@@ -33,7 +31,7 @@ use super::solver::{Mode, Solver, copy};
 
 /// How the cases are run.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// How often each policy runs each case, one run after the other, while the failures go on
     #[arg(long, default_value_t = 3)]
     runs: usize,
@@ -54,12 +52,11 @@ pub(crate) struct Options {
     again: bool,
 }
 
-/// Runs the cases and writes `cases.json` and `cases.svg` in `target/openfoam` after each round of runs.
+/// Runs the cases and writes `cases.json` and `cases.svg` in the folder `target` after each round of runs.
 ///
 /// # Errors
 /// If something cannot be run.
-pub(super) fn cases(library: &Path, options: &Options) -> anyhow::Result<()> {
-    debian::provide_examples()?;
+pub fn cases(library: &Path, target: &Path, options: &Options) -> anyhow::Result<()> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("cases");
     let folder = match &options.folder {
@@ -72,13 +69,12 @@ pub(super) fn cases(library: &Path, options: &Options) -> anyhow::Result<()> {
         "there are the cases {}",
         STUDIES.map(|study| study.name).join(", ")
     );
-    let target = project::target()?.join("openfoam");
-    fs::create_dir_all(&target)?;
+    fs::create_dir_all(target)?;
     for study in STUDIES.iter().filter(chosen) {
         if options.again {
-            let report = Report::read(&target, study.name, options.seed)?;
+            let report = Report::read(target, study.name, options.seed)?;
             report.print()?;
-            report.write(&target)?;
+            report.write(target)?;
             continue;
         }
         let mut bench = Bench {
@@ -88,7 +84,7 @@ pub(super) fn cases(library: &Path, options: &Options) -> anyhow::Result<()> {
             times: Vec::new(),
             effort: Effort::USUAL,
         };
-        bench.compare(options, &target)?;
+        bench.compare(options, target)?;
     }
     println!("{} has the figures and cases.svg", target.display());
     Ok(())

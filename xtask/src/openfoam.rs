@@ -1,22 +1,14 @@
 //! OpenFOAM under our store: builds the function object and shows what it is good for.
 
-mod build;
-mod cases;
-mod cavity;
-mod solver;
-mod tests;
-mod trials;
-mod tutorials;
-mod users;
-
 use std::path::PathBuf;
 
-pub(crate) use self::{
-    build::{Build, build},
-    cases::paper::{PaperCase, kill, measure},
-};
-
 use anyhow::Context;
+use ropewalk_openfoam_trials::{cases, trials, tutorials};
+
+use crate::{
+    debian, project,
+    shell::{cargo, run},
+};
 
 /// The task, and the build that it uses.
 #[derive(clap::Args)]
@@ -44,6 +36,44 @@ enum What {
     Tutorials(tutorials::Options),
 }
 
+/// How Rust's parts are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    Release,
+    /// Built in less time, to try something.
+    Dev,
+}
+
+impl Build {
+    /// Where cargo puts what it builds.
+    fn folder(self) -> anyhow::Result<PathBuf> {
+        let folder = match self {
+            Self::Release => "release",
+            Self::Dev => "debug",
+        };
+        Ok(project::target()?.join(folder))
+    }
+
+    /// Builds the command and the libraries. Open MPI's programs need that of PMI too.
+    fn build(self) -> anyhow::Result<PathBuf> {
+        if self == Self::Dev {
+            return project::build();
+        }
+        let words = "build --release --locked -p ropewalk-cli -p ropewalk-checkpoint-c -p ropewalk-pmi-c";
+        run(cargo(&words.split(' ').collect::<Vec<_>>()))?;
+        self.folder()
+    }
+}
+
+/// Builds the function object beside the command that builds it, and says where it is.
+///
+/// # Errors
+/// If something is missing, or does not compile.
+pub(crate) fn build(how: Build) -> anyhow::Result<PathBuf> {
+    debian::provide_openfoam()?;
+    ropewalk_openfoam_trials::build(&how.build()?, &project::target()?)
+}
+
 /// Builds the function object and, if nothing else is asked for, tests it.
 ///
 /// # Errors
@@ -57,13 +87,16 @@ pub(crate) fn openfoam(options: &Options) -> anyhow::Result<()> {
         Some(library) => library.canonicalize().context("there is no such library")?,
         None => build(how)?,
     };
+    if !matches!(options.what, Some(What::Build | What::Trials(_))) {
+        debian::provide_examples()?;
+    }
     match &options.what {
-        None => tests::test(&library, how),
+        None => ropewalk_openfoam_trials::test(&library, &how.folder()?, &project::target()?),
         Some(What::Build) => {
             println!("{}", library.display());
             Ok(())
         }
-        Some(What::Cases(options)) => cases::cases(&library, options),
+        Some(What::Cases(options)) => cases::cases(&library, &project::target()?.join("openfoam"), options),
         Some(What::Trials(options)) => trials::trials(&library, options),
         Some(What::Tutorials(options)) => tutorials::tutorials(&library, options),
     }

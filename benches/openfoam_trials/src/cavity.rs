@@ -3,11 +3,12 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use ropewalk_openfoam::project_directory;
 
-use crate::shell::{program, run};
+use crate::command::run;
 
 use super::solver::{Mode, Solver};
 
@@ -87,8 +88,9 @@ impl Cavity {
 /// Runs one of OpenFOAM's tools on a case; what it prints goes to a file of its name.
 pub(super) fn tool(case: &Path, name: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let log = File::create(case.join(format!("log.{name}")))?;
-    let mut command = program(name, arguments);
+    let mut command = Command::new(name);
     command
+        .args(arguments)
         .current_dir(case)
         .env("WM_PROJECT_DIR", project_directory()?)
         .stdout(log.try_clone()?)

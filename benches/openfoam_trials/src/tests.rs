@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -12,19 +12,22 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use ropewalk_openfoam::{CaseOptions, LIBRARY_VARIABLE, QUARANTINE_MAX};
 
-use crate::shell::{output, program, run};
+use crate::command::run;
 
 use super::{
-    build::Build,
     cavity::Cavity,
     solver::{Mode, Solver, copy},
     tutorials, users,
 };
 
-/// Runs all tests with a library, each with each way of writing files.
-pub(super) fn test(library: &Path, build: Build) -> anyhow::Result<()> {
+/// Runs all tests with a library, each with each way of writing files. The command is in the folder `executables`, and
+/// what it has fetched of OpenFOAM's sources in `cache`.
+///
+/// # Errors
+/// At the first that fails.
+pub fn test(library: &Path, executables: &Path, cache: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    users::test(build)?;
+    users::test(executables, cache)?;
     tutorials::test(library)?;
     for mode in Mode::ALL {
         let bench = Bench::prepare(folder.path(), library, mode, CAVITY)?;
@@ -33,14 +36,14 @@ pub(super) fn test(library: &Path, build: Build) -> anyhow::Result<()> {
         println!("{name}: killed {kills} times, the result is that of the undisturbed run");
         let damaged = bench.damaged()?;
         println!("{name}: {damaged} kinds of damage were seen, an older checkpoint was taken");
-        let failures = bench.supervised(build)?;
+        let failures = bench.supervised(executables)?;
         println!("{name}: `ropewalk run` started it again {failures} times, to the same result");
     }
     let bench = Bench::prepare(folder.path(), library, Mode::Serial, SILENT)?;
     bench.full_disk()?;
     println!("a full disk costs saves and not the run");
     bench.users_outputs()?;
-    bench.not_loaded(build)?;
+    bench.not_loaded(executables)?;
     println!("a solver that does not load the function object is stopped");
     Ok(())
 }
@@ -141,10 +144,10 @@ impl Bench {
     }
 
     /// Runs the case under `ropewalk run --adapter openfoam`, which kills ranks and starts it again.
-    fn supervised(&self, build: Build) -> anyhow::Result<usize> {
+    fn supervised(&self, executables: &Path) -> anyhow::Result<usize> {
         let solver = self.fresh("supervised")?;
         let original = fs::read(solver.case.join("system/controlDict"))?;
-        let mut command = Command::new(build.folder()?.join("ropewalk"));
+        let mut command = Command::new(executables.join("ropewalk"));
         command
             .args(["run", "--on-failure", "restart", "--adapter", "openfoam"])
             .args(["--mtbf-known", "0.5", "--inject-mtbf", "5", "--seed", "3"]);
@@ -350,11 +353,11 @@ impl Bench {
     }
 
     /// A library that cannot be loaded ends the run in its first step.
-    fn not_loaded(&self, build: Build) -> anyhow::Result<()> {
+    fn not_loaded(&self, executables: &Path) -> anyhow::Result<()> {
         let solver = self.fresh("not-loaded")?;
         let library = self.folder.join("libbroken.so");
         fs::write(&library, "no library")?;
-        let mut command = Command::new(build.folder()?.join("ropewalk"));
+        let mut command = Command::new(executables.join("ropewalk"));
         command
             .args(["run", "--on-failure", "restart", "--adapter", "openfoam"])
             .arg(self.fresh.application)
@@ -407,8 +410,8 @@ struct Tmpfs {
 impl Tmpfs {
     fn mount(folder: &Path) -> anyhow::Result<Self> {
         fs::create_dir_all(folder)?;
-        let mut mount = program("mount", &["-t", "tmpfs", "-o", "size=32m", "tmpfs"]);
-        mount.arg(folder);
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"]).arg(folder);
         run(mount).context("the test of a full disk needs to mount one, as root")?;
         Ok(Self {
             folder: folder.to_owned(),
@@ -416,9 +419,10 @@ impl Tmpfs {
     }
 
     fn room(&self) -> anyhow::Result<u64> {
-        let mut df = program("df", &["--output=avail", "--block-size=1"]);
-        df.arg(&self.folder);
-        let text = output(df)?;
+        let mut df = Command::new("df");
+        df.args(["--output=avail", "--block-size=1"]).arg(&self.folder);
+        let output = df.stderr(Stdio::inherit()).output().context("cannot start df")?;
+        let text = String::from_utf8_lossy(&output.stdout);
         text.lines()
             .last()
             .and_then(|line| line.trim().parse().ok())

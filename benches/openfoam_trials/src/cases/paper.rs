@@ -10,51 +10,58 @@ use super::{
     median, parts,
     report::Report,
 };
-use crate::{debian, openfoam::solver::Mode};
+use crate::solver::Mode;
 
 /// A case of the paper, as it was measured.
 #[derive(Debug)]
-pub(crate) struct PaperCase {
-    pub(crate) name: &'static str,
-    pub(crate) ranks: u32,
-    pub(crate) cells: u64,
+pub struct PaperCase {
+    /// The name of the tutorial.
+    pub name: &'static str,
+    /// The number of ranks that run it.
+    pub ranks: u32,
+    /// The number of cells of its mesh.
+    pub cells: u64,
     /// Each step without saves and failures, in seconds.
-    pub(crate) steps: Vec<f64>,
+    pub steps: Vec<f64>,
     /// A save, in seconds: the median.
-    pub(crate) save: f64,
+    pub save: f64,
     /// The shortest and the longest save.
-    pub(crate) save_range: (f64, f64),
+    pub save_range: (f64, f64),
     /// From a failure to the first step after it, in seconds.
-    pub(crate) restart: f64,
+    pub restart: f64,
 }
 
 impl PaperCase {
     /// All steps together, in seconds.
-    pub(crate) fn total(&self) -> f64 {
+    pub fn total(&self) -> f64 {
         self.steps.iter().sum()
     }
 }
 
 /// Runs of a solver that was killed at random moments.
 #[derive(Debug)]
-pub(crate) struct Killed {
-    pub(crate) mtbf: f64,
+pub struct Killed {
+    /// The mean time between failures, in seconds.
+    pub mtbf: f64,
     /// The time between start and end, in seconds, without a failure and a save.
-    pub(crate) undisturbed: f64,
-    pub(crate) rows: Vec<KilledRow>,
+    pub undisturbed: f64,
+    /// The runs, one of each policy.
+    pub rows: Vec<KilledRow>,
 }
 
 /// The run of one policy.
 #[derive(Debug)]
-pub(crate) struct KilledRow {
+pub struct KilledRow {
     /// The steps between two saves; nothing for the advisor.
-    pub(crate) every: Option<usize>,
-    pub(crate) seconds: f64,
-    pub(crate) failures: usize,
+    pub every: Option<usize>,
+    /// The time that it took.
+    pub seconds: f64,
+    /// The number of times that it was killed.
+    pub failures: usize,
     /// The same by the model, for the failures that struck and the speed of that run.
-    pub(crate) by_model: f64,
+    pub by_model: f64,
     /// The mean of many runs by the model.
-    pub(crate) expected: f64,
+    pub expected: f64,
 }
 
 /// Runs each case without failures, and measures its saves and restarts: serial and on two ranks. In short, only the
@@ -62,8 +69,7 @@ pub(crate) struct KilledRow {
 ///
 /// # Errors
 /// If something cannot be run.
-pub(crate) fn measure(library: &Path, in_short: bool) -> anyhow::Result<Vec<PaperCase>> {
-    debian::provide_examples()?;
+pub fn measure(library: &Path, in_short: bool) -> anyhow::Result<Vec<PaperCase>> {
     let folder = tempfile::tempdir()?;
     let mut found = Vec::new();
     let (studies, modes) = match in_short {
@@ -97,7 +103,7 @@ pub(crate) fn measure(library: &Path, in_short: bool) -> anyhow::Result<Vec<Pape
 ///
 /// # Errors
 /// If something cannot be run.
-pub(crate) fn kill(
+pub fn kill(
     library: &Path,
     mtbf_share: f64,
     policies: &[Option<usize>],

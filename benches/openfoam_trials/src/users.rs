@@ -4,18 +4,15 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, ensure};
 
-use crate::{debian, project};
-
 use super::{
-    build::{self, Build},
+    build::set_variables,
     cases::make::copy_tutorial,
     cavity::tool,
     solver::{Mode, Solver, copy},
 };
 
 /// Builds it for Debian's OpenFOAM, and for one with sources of its own, and runs a tutorial with each.
-pub(super) fn test(how: Build) -> anyhow::Result<()> {
-    debian::provide_examples()?;
+pub(super) fn test(executables: &Path, cache: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let fresh = Solver {
         application: "icoFoam",
@@ -30,7 +27,7 @@ pub(super) fn test(how: Build) -> anyhow::Result<()> {
     let tried = |name: &str, script: &str, place: &str| -> anyhow::Result<()> {
         let home = tempfile::tempdir()?;
         let solver = case(&fresh, home.path(), "case")?;
-        let said = used(script, home.path(), &solver.case, how)?;
+        let said = used(script, home.path(), &solver.case, executables, cache)?;
         let library = home.path().join(place).join(ropewalk_openfoam::LIBRARY);
         ensure!(library.exists(), "{name}: there is no {}", library.display());
         ensure!(said.contains(LOADED), "{name}: the solver does not save: {said}");
@@ -42,7 +39,7 @@ pub(super) fn test(how: Build) -> anyhow::Result<()> {
         Ok(())
     };
     tried("Debian's OpenFOAM", BUILD_AND_RUN, DEBIANS_PLACE)?;
-    let sourced = format!("source {}/etc/bashrc\n{BUILD_AND_RUN}", sources()?);
+    let sourced = format!("source {}/etc/bashrc\n{BUILD_AND_RUN}", sources(cache)?);
     tried("an OpenFOAM with sources", &sourced, OWN_PLACE)
 }
 
@@ -57,19 +54,18 @@ fn case(fresh: &Solver, folder: &Path, name: &str) -> anyhow::Result<Solver> {
 }
 
 /// Runs a script in a case, as a user with this home; returns all output.
-fn used(script: &str, home: &Path, case: &Path, how: Build) -> anyhow::Result<String> {
-    let folder = how.folder()?;
+fn used(script: &str, home: &Path, case: &Path, executables: &Path, cache: &Path) -> anyhow::Result<String> {
     let mut command = Command::new("bash");
     command
         .args(["-c", script])
-        .env("ROPEWALK", folder.join("ropewalk"))
+        .env("ROPEWALK", executables.join("ropewalk"))
         .env("HOME", home)
         .env("USER", "somebody")
         .current_dir(case);
     for variable in ["FOAM_USER_LIBBIN", "WM_PROJECT_DIR", "XDG_DATA_HOME"] {
         command.env_remove(variable);
     }
-    build::set_variables(&mut command)?;
+    set_variables(&mut command, cache);
     let output = command.output().context("cannot start bash")?;
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
@@ -79,8 +75,8 @@ fn used(script: &str, home: &Path, case: &Path, how: Build) -> anyhow::Result<St
 
 /// The sources that the build for Debian's OpenFOAM has fetched. They are an installation but for the programs, which
 /// are Debian's.
-fn sources() -> anyhow::Result<String> {
-    let cache = project::target()?.join("ropewalk");
+fn sources(cache: &Path) -> anyhow::Result<String> {
+    let cache = cache.join("ropewalk");
     let folders = fs::read_dir(&cache).with_context(|| format!("cannot read {}", cache.display()))?;
     let mut names = folders.filter_map(|entry| entry.ok()?.path().into_os_string().into_string().ok());
     names
