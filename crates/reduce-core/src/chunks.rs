@@ -106,11 +106,6 @@ impl Cut {
         }
     }
 
-    /// It is of one block among several.
-    pub(crate) fn is_of_block(&self) -> bool {
-        self.block.is_some()
-    }
-
     /// The number of windows of a node: chunks that are granted, or wait to be folded or sent.
     pub(crate) fn windows(&self) -> u32 {
         let (bytes, nodes) = match self.block {

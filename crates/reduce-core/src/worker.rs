@@ -24,7 +24,6 @@ pub use self::action::{Chunk, Place, WorkerAction};
 use self::{
     early_grants::EarlyGrants,
     early_rows::EarlyRows,
-    gathering::Gathering,
     merge::{Claim, Merge},
     part::Part,
     sends::Sends,
@@ -127,16 +126,8 @@ impl Worker {
                 .push_back(WorkerAction::Finished(session, end.clone()));
             return;
         }
-        let part = self.sessions.entry(session).or_insert_with(|| Part {
-            call: call.clone(),
-            originals: BTreeMap::new(),
-            chunking: None,
-            streams: BTreeMap::new(),
-            plans: BTreeMap::new(),
-            roster: None,
-            merge: None,
-            gathering: Gathering::default(),
-        });
+        let part = self.sessions.entry(session);
+        let part = part.or_insert_with(|| Part::new(call.clone()));
         part.originals.extend(originals.iter().copied());
         self.tell(ToScheduler::Announce {
             session,
@@ -389,9 +380,6 @@ impl Worker {
         let forgotten = part.withdraw(&row);
         self.actions
             .push_back(WorkerAction::Forget(row.session, forgotten));
-        let is_given = |(member, _): &&(Member, Token)| row.given.contains(member);
-        part.originals
-            .extend(row.members.iter().filter(is_given).copied());
         let (session, plan, share) = (row.session, row.plan, row.share);
         let cut = row.chunking.cut(share);
         let windows = cut.windows();
@@ -428,32 +416,20 @@ impl Worker {
             if let Some(grant) = self.early_grants.take(session, id) {
                 stream.note_grant(grant.taken, grant.until);
             }
-            if cut.is_of_block() && stream.parent.is_none() && !stream.children.is_empty() {
-                part.gathering.note(share, id);
-            }
-            part.streams.insert(id, stream);
+            part.insert(id, stream);
             begun.push(id);
         }
         self.early_grants.forget_until(session, plan);
-        for id in begun {
-            self.advance(session, id);
-        }
+        begun.into_iter().for_each(|id| self.advance(session, id));
         self.open_blocks(session);
         self.report(session);
     }
 
     /// Grants the next blocks of a gather their places, if it is their turn.
     fn open_blocks(&mut self, session: Session) {
-        let Some(part) = self.sessions.get_mut(&session) else {
-            return;
-        };
-        let Some(chunking) = part.chunking else { return };
-        let streams = &part.streams;
-        let is_over = |id: &StreamId| streams.get(id).is_none_or(Stream::is_over);
-        let opened = part
-            .gathering
-            .open_next(chunking.blocks_at_once() as usize, is_over);
-        opened.into_iter().for_each(|id| self.advance(session, id));
+        let opened = self.sessions.get_mut(&session).map(Part::open_blocks);
+        let opened = opened.into_iter().flatten();
+        opened.for_each(|id| self.advance(session, id));
     }
 
     /// Looks at what a node can do next.

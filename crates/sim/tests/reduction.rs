@@ -81,7 +81,7 @@ fn a_broadcast_takes_one_plan() {
 #[test]
 fn blocks_of_many_ranks_fill_the_link() {
     for (collective, hosts, bytes, limit) in [
-        (Collective::Gather, 200, 128 << 10, 1.02),
+        (Collective::Gather, 200, 128 << 10, 1.05),
         (Collective::Gather, 1_000, 32 << 10, 1.1),
         (Collective::Allgather, 50, MIB, 1.2),
         (Collective::Allgather, 200, 128 << 10, 1.25),
@@ -542,7 +542,7 @@ fn a_cancelled_call_ends_for_all() {
 #[test]
 fn repeated_calls_are_planned_ahead() {
     for is_spread in [false, true] {
-        for (bytes, limit) in [(16 << 10, 0.8), (128 << 10, 0.9)] {
+        for (bytes, limit) in [(16 << 10, 0.85), (128 << 10, 0.95)] {
             let mut setting = Setting::new(200, bytes);
             setting.cluster.rate = 1.25e9;
             setting.calls.is_spread = is_spread;

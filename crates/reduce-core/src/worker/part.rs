@@ -26,6 +26,39 @@ pub(super) struct Part {
 }
 
 impl Part {
+    pub(super) fn new(call: Call) -> Self {
+        Self {
+            call,
+            originals: BTreeMap::new(),
+            chunking: None,
+            streams: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            roster: None,
+            merge: None,
+            gathering: Gathering::default(),
+        }
+    }
+
+    /// A node begins to work.
+    pub(super) fn insert(&mut self, id: StreamId, stream: Stream) {
+        let is_of_block =
+            self.chunking.is_some_and(|chunking| chunking.blocks > 1) && stream.share != ShareId::SPREAD;
+        if is_of_block && stream.parent.is_none() && !stream.children.is_empty() {
+            self.gathering.note(stream.share, id);
+        }
+        self.streams.insert(id, stream);
+    }
+
+    /// Says which nodes of the root may grant places to the next blocks of a gather.
+    pub(super) fn open_blocks(&mut self) -> Vec<StreamId> {
+        let Some(chunking) = self.chunking else {
+            return Vec::new();
+        };
+        let is_over = |id: &StreamId| self.streams.get(id).is_none_or(Stream::is_over);
+        self.gathering
+            .open_next(chunking.blocks_at_once() as usize, is_over)
+    }
+
     pub(super) fn standing(&self, session: Session) -> Standing {
         Standing {
             session,
@@ -52,10 +85,13 @@ impl Part {
         self.roster.as_ref().map(|roster| roster.generation)
     }
 
-    /// Gives up the older plans of a share, but for what they keep, and takes what a row says of the whole. Returns the
-    /// windows that are of no use any more.
+    /// Gives up the older plans of a share, but for what they keep, and takes what a row gives and says of the whole.
+    /// Returns the windows that are of no use any more.
     pub(super) fn withdraw(&mut self, row: &Row) -> Vec<(StreamId, u32)> {
         self.plans.insert(row.share, row.plan);
+        let is_given = |(member, _): &&(Member, Token)| row.given.contains(member);
+        self.originals
+            .extend(row.members.iter().filter(is_given).copied());
         self.chunking = Some(row.chunking);
         let begins_anew = self.generation() < Some(row.roster.generation);
         if begins_anew {

@@ -19,10 +19,10 @@ impl Group {
     /// of as many equal blocks as there are members, and so on (MPI standard 4.0, section 6.10.1, but asynchronous and
     /// exact under failures).
     ///
-    /// Each long block is a reduction of its own, whose root is the rank that gets it, so that all links carry the same.
-    /// It ends by itself: the receipt, and an error, are those of this rank's block. It makes as many calls of the group
-    /// as there are members, and so costs as many messages as an exchange of each with each. Blocks of up to 2 KiB for
-    /// each member are short: all members get the whole result by one call, and keep their blocks of it.
+    /// Each long block is a reduction of its own, whose root is the rank that gets it, so that all links carry the
+    /// same. It ends by itself: the receipt, and an error, are those of this rank's block. It makes as many calls of
+    /// the group as there are members, and so costs as many messages as an exchange of each with each. Blocks of up to
+    /// 2 KiB for each member are short: all members get the whole result by one call, and keep their blocks of it.
     ///
     /// The block of a rank that is lost goes to nobody; `on_root_loss` of the options is of no account.
     ///

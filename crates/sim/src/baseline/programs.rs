@@ -107,7 +107,7 @@ impl Ranks {
         self.down_the_tree(rank, |_| self.bytes)
     }
 
-    /// What goes down to a rank of a binomial tree is as long as `bytes` of the ranks below it, itself included.
+    /// To a rank of a binomial tree goes down so much as `bytes` says of the number of ranks from it on downwards.
     fn down_the_tree(self, rank: u32, bytes: impl Fn(u32) -> u64) -> Program {
         let hosts = self.hosts;
         let mut steps = Program::new();
