@@ -82,7 +82,7 @@ fn a_broadcast_takes_one_plan() {
 fn blocks_of_many_ranks_fill_the_link() {
     for (collective, hosts, bytes, limit) in [
         (Collective::Gather, 200, 128 << 10, 1.05),
-        (Collective::Gather, 1_000, 32 << 10, 1.1),
+        (Collective::Gather, 1_000, 32 << 10, 1.2),
         (Collective::Allgather, 50, MIB, 1.2),
         (Collective::Allgather, 200, 128 << 10, 1.25),
         (Collective::Gather, 200, 1 << 10, 1.5),

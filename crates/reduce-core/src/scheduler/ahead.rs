@@ -59,7 +59,13 @@ impl Ahead {
     pub(super) fn note(&mut self, session: Session, call: &Call, ranks: usize, has_begun_anew: bool) {
         let calls = self.groups.entry(session.group).or_default();
         let gains = |call: &Call| {
-            matches!(call.contributions, Contributions::Each | Contributions::One(_))
+            let is_planned = match call.contributions {
+                Contributions::Each => true,
+                // Shorter ones need no plan.
+                Contributions::One(_) => call.bytes > Call::RESULT_BYTES_MAX,
+                Contributions::Shared(_) | Contributions::SideBySide => false,
+            };
+            is_planned
                 && call.gives_way_to.is_none()
                 && call.bytes <= Self::BYTES_MAX
                 && !call.may_be_enclosed(ranks)

@@ -255,6 +255,8 @@ impl Collective {
         }
         if from == self.root() {
             self.shares.note_all_merged();
+            // It may have been waited for.
+            self.spread.look_again();
         }
         self.spread.note_complete(from);
         if is_enclosed {

@@ -69,7 +69,7 @@ impl Collective {
             id
         });
         self.plan(view, id, &[]);
-        if self.call.is_spread {
+        if self.call.is_spread && self.call.bytes > Call::RESULT_BYTES_MAX {
             let sites = self.ranks.sites().iter().copied();
             let receivers = sites.filter(|site| *site != root).collect();
             let before = std::mem::replace(&mut self.spread.receivers, receivers);
@@ -389,7 +389,9 @@ impl Collective {
         let have_all_called = receivers.len() + usize::from(here.contains(&root)) == here.len();
         let are_new =
             receivers != spread.receivers && (have_all_called || spread.is_due(view.now, view.patience));
-        if are_new || spread.is_stale {
+        let ranks = self.ranks.len();
+        let comes_with_end = root_lacks_it.is_some() && self.call.may_end_with_result(ranks, ranks);
+        if (are_new || spread.is_stale) && !comes_with_end {
             let before = std::mem::replace(&mut spread.receivers, receivers);
             spread.is_stale = false;
             self.plan_spread(view, before);
