@@ -43,6 +43,47 @@ fn policies_are_compared() {
     }
 }
 
+/// Each collective is near the floor, and has the algorithms of MPI libraries beside it.
+#[test]
+fn collectives_are_compared() {
+    for (collective, others) in [
+        ("allreduce", vec!["rabenseifner", "doubling", "ring"]),
+        ("broadcast", vec!["binomial", "pipeline", "ring"]),
+        ("gather", vec!["binomial", "linear"]),
+        ("allgather", vec!["doubling", "ring"]),
+    ] {
+        let words = [
+            "reduce",
+            "--collective",
+            collective,
+            "--hosts",
+            "50",
+            "--size",
+            "1MiB",
+            "--json",
+        ];
+        let (code, rows, _) = sim(&words);
+        assert_eq!(code, Some(0));
+        let rows = rows.lines().map(|row| {
+            let row: Value = serde_json::from_str(row).unwrap();
+            let factor = row["time_s"].as_f64().unwrap() / row["floor_s"].as_f64().unwrap();
+            (row["policy"].as_str().unwrap().to_owned(), factor)
+        });
+        let rows: BTreeMap<_, _> = rows.collect();
+        assert!(rows["streaming"] < 1.6, "{collective}: {rows:?}");
+        assert!(
+            rows.len() == 1 + others.len() && others.iter().all(|other| rows[*other] > 0.99),
+            "{collective}: {rows:?}"
+        );
+    }
+    let (code, _, error) = sim(&["reduce", "--collective", "gather", "--policy", "ring"]);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(
+        error.contains("gather has streaming, binomial, linear, not ring"),
+        "{error}"
+    );
+}
+
 /// A rank that dies costs little, and words that make no sense are explained.
 #[test]
 fn ranks_may_die() {

@@ -59,12 +59,12 @@ pub(crate) struct Forwarded {
 /// Messages of a scheduler for several ranks of a relay's group. A result that the end of its session brings to all of
 /// them is here once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Together {
+pub(crate) struct ForGroup {
     results: Vec<(Session, Bytes)>,
     letters: Vec<Forwarded>,
 }
 
-impl Together {
+impl ForGroup {
     /// The messages in their order.
     pub(crate) fn pack(mut letters: Vec<Forwarded>) -> Self {
         let mut results: Vec<(Session, Bytes)> = Vec::new();

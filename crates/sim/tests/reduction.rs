@@ -80,16 +80,17 @@ fn a_broadcast_takes_one_plan() {
 /// come with their announcements.
 #[test]
 fn blocks_of_many_ranks_fill_the_link() {
-    for (collective, hosts, bytes, limit) in [
-        (Collective::Gather, 200, 128 << 10, 1.05),
-        (Collective::Gather, 1_000, 32 << 10, 1.2),
-        (Collective::Allgather, 50, MIB, 1.2),
-        (Collective::Allgather, 200, 128 << 10, 1.25),
-        (Collective::Gather, 200, 1 << 10, 1.5),
+    for (collective, hosts, root, bytes, limit) in [
+        (Collective::Gather, 200, 66, 128 << 10, 1.05),
+        (Collective::Gather, 1_000, 333, 32 << 10, 1.2),
+        (Collective::Allgather, 50, 16, MIB, 1.2),
+        (Collective::Allgather, 200, 66, 128 << 10, 1.25),
+        // The scheduler is on the root's host.
+        (Collective::Gather, 200, 0, 1 << 10, 1.6),
     ] {
         let mut setting = Setting::new(hosts, bytes);
         setting.cluster.rate = 800e6;
-        setting.calls.root = hosts / 3;
+        setting.calls.root = root;
         setting.set_collective(collective);
         let outcome = run(&setting).unwrap();
         let factor = outcome.time.as_seconds() / setting.floor().as_seconds();

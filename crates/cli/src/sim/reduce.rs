@@ -220,15 +220,18 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 impl Arguments {
     fn policies(&self) -> anyhow::Result<Vec<Policy>> {
         let is_for = |policy: &Policy| policy.is_for(self.collective.into());
+        let all: Vec<Policy> = Policy::value_variants().iter().copied().filter(is_for).collect();
         if let Some(other) = self.policy.iter().find(|policy| !is_for(policy)) {
             let collective = format!("{:?}", self.collective).to_lowercase();
+            let names: Vec<String> = all.iter().map(|policy| policy.name()).collect();
             bail!(
-                "{} is no algorithm for {collective} here: leave it out",
+                "--collective {collective} has {}, not {}",
+                names.join(", "),
                 other.name()
             );
         }
         Ok(match self.policy.is_empty() {
-            true => Policy::value_variants().iter().copied().filter(is_for).collect(),
+            true => all,
             false => self.policy.clone(),
         })
     }

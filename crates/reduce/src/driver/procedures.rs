@@ -10,7 +10,7 @@ use ropewalk_rpc::Procedure;
 use serde::{Deserialize, Serialize};
 
 use super::roster::{Card, Roster};
-use crate::message::{Contribution, Forwarded, Numbered, ToSeat, ToSite, Together};
+use crate::message::{Contribution, ForGroup, Forwarded, Numbered, ToSeat, ToSite};
 
 /// Brings messages to the scheduler.
 pub(super) struct TellSeat;
@@ -72,7 +72,7 @@ pub(super) struct Spread;
 
 impl Procedure for Spread {
     const NAME: &'static str = "ropewalk.reduce.spread";
-    type Input = (Epoch, Together);
+    type Input = (Epoch, ForGroup);
     type Output = Vec<Rank>;
 }
 

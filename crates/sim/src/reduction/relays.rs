@@ -107,12 +107,7 @@ impl Job<'_> {
             self.simulation
                 .send(process, Process(relay.0), bytes, What::Spread(parcels));
         }
-        for parcel in direct {
-            self.from_scheduler += 1;
-            let (to, bytes) = (parcel.to, parcel.bytes);
-            self.simulation
-                .send(process, to, bytes, What::Parcels(vec![parcel]));
-        }
+        self.from_scheduler += self.send_parcels(process, direct);
     }
 
     /// A relay has a message for a scheduler.
@@ -143,12 +138,22 @@ impl Job<'_> {
     /// A relay has messages of a scheduler for the ranks of its group.
     pub(super) fn spread(&mut self, relay: Process, parcels: Vec<Parcel>) {
         let (own, others): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|parcel| parcel.to == relay);
-        for parcel in others {
-            let (to, bytes) = (parcel.to, parcel.bytes);
-            self.simulation
-                .send(relay, to, bytes, What::Parcels(vec![parcel]));
-        }
+        self.send_parcels(relay, others);
         self.unpack(relay, own);
+    }
+
+    /// Sends parcels to their receivers: one message to each. Returns the number of messages.
+    fn send_parcels(&mut self, from: Process, parcels: Vec<Parcel>) -> u64 {
+        let mut by_receiver: BTreeMap<Process, Vec<Parcel>> = BTreeMap::new();
+        for parcel in parcels {
+            by_receiver.entry(parcel.to).or_default().push(parcel);
+        }
+        let messages = by_receiver.len() as u64;
+        for (to, parcels) in by_receiver {
+            let bytes = Parcel::bytes_together(&parcels);
+            self.simulation.send(from, to, bytes, What::Parcels(parcels));
+        }
+        messages
     }
 
     /// A process takes messages, each once. Their senders hear of it, which costs nothing, as the answers to messages

@@ -13,7 +13,7 @@ use crate::{
         procedures::{Collect, Spread},
         roads::Roads,
     },
-    message::{Forwarded, ToSeat, ToSite, Together},
+    message::{ForGroup, Forwarded, ToSeat, ToSite},
 };
 
 impl Lines {
@@ -75,7 +75,7 @@ impl Lines {
                     letters: ToSite::pack(self.messages.get(rank)?.to_site.next_batch()),
                 })
             });
-            let input = (self.epoch, Together::pack(letters.collect()));
+            let input = (self.epoch, ForGroup::pack(letters.collect()));
             let Some(address) = &addresses[relay.index()] else {
                 continue;
             };
