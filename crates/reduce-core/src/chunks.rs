@@ -145,8 +145,8 @@ impl Cut {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The number of a chunk. Those of the whole are the first ones of the blocks that come
-    /// [at once](Chunking::blocks_at_once), then the second ones, and so on; then those of the next blocks.
+    /// The number of a chunk. Those of the whole are the first ones of the blocks that come at once, then the second
+    /// ones, and so on; then those of the next blocks.
     pub fn chunk(&self, class: u16, index: u32) -> u64 {
         u64::from(index) * u64::from(self.classes()) + u64::from(class)
     }
