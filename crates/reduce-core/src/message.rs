@@ -26,16 +26,14 @@ pub enum ToScheduler {
         /// [`Call::may_be_enclosed`].
         are_enclosed: bool,
     },
-    /// The root's watermarks of a share: how many chunks of each class are merged.
+    /// The root's watermarks of shares: how many chunks of each class are merged.
     Progress {
         /// The session.
         session: Session,
         /// The generation of the roster that it is of.
         generation: u32,
-        /// The share.
-        share: ShareId,
-        /// By class.
-        merged: Vec<u32>,
+        /// The shares, and their watermarks by class.
+        merged: Vec<(ShareId, Vec<u32>)>,
     },
     /// This site holds the whole result.
     Complete {
@@ -47,6 +45,8 @@ pub enum ToScheduler {
         generation: u32,
         /// The sum of the tokens of all that was merged.
         tokens: Token,
+        /// All sites are to hold the result, and each says that it does.
+        is_for_all: bool,
         /// The result comes with the message, and goes with the end to all: see [`Call::may_end_with_result`].
         is_enclosed: bool,
     },
@@ -122,6 +122,22 @@ pub struct MergedShare {
     pub tokens: Token,
     /// How many chunks are merged, by class.
     pub merged: Vec<u32>,
+}
+
+impl ToScheduler {
+    /// Says if other sites are likely to say the same at about this time: a relay waits for theirs. What one site alone
+    /// has to say does not wait.
+    pub fn is_said_by_many(&self) -> bool {
+        match self {
+            Self::Announce { .. }
+            | Self::Rates(_)
+            | Self::GiveUp { .. }
+            | Self::Leave { .. }
+            | Self::Standing { .. } => true,
+            Self::Complete { is_for_all, .. } => *is_for_all,
+            Self::Progress { .. } | Self::Unreachable { .. } | Self::Failed { .. } => false,
+        }
+    }
 }
 
 impl Standing {

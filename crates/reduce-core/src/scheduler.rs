@@ -197,11 +197,10 @@ impl Scheduler {
             ToScheduler::Progress {
                 session,
                 generation,
-                share,
                 merged,
             } => {
                 if let Some(collective) = self.collective(session, from) {
-                    collective.note_progress(generation, share, merged);
+                    collective.note_progress(generation, merged);
                 }
             }
             ToScheduler::Complete {
@@ -210,6 +209,7 @@ impl Scheduler {
                 generation,
                 tokens,
                 is_enclosed,
+                ..
             } => {
                 // A new seat does not know all contributions yet. The root tells again after its next row.
                 let is_ours = term == self.term && self.awaited.is_empty();

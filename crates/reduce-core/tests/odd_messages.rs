@@ -214,8 +214,7 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
         2 => (number(), merged()).prop_map(move |(share, merged)| ToScheduler::Progress {
             session,
             generation: 0,
-            share: ShareId(share),
-            merged,
+            merged: vec![(ShareId(share), merged)],
         }),
         1 => (number(), number(), 0_u128..8, any::<bool>())
             .prop_map(move |(term, generation, tokens, is_enclosed)| ToScheduler::Complete {
@@ -223,6 +222,7 @@ fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
             term: Term(term),
             generation,
             tokens: Token(tokens),
+            is_for_all: is_enclosed,
             is_enclosed,
         }),
         2 => (plan(), number()).prop_map(move |(plan, site)| ToScheduler::Unreachable {

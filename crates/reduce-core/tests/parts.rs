@@ -63,8 +63,7 @@ fn merge(scheduler: &mut Scheduler, merged: Vec<u32>) {
     let progress = ToScheduler::Progress {
         session: SESSION,
         generation: 0,
-        share: ShareId(0),
-        merged,
+        merged: vec![(ShareId(0), merged)],
     };
     scheduler.handle_message(Duration::ZERO, Site(0), progress);
 }

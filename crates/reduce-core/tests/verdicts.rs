@@ -206,6 +206,7 @@ fn a_result_is_enough() {
         term: Term(0),
         generation: 0,
         tokens: Token(1),
+        is_for_all: false,
         is_enclosed: false,
     };
     scheduler.handle_message(Duration::ZERO, Site(0), complete);

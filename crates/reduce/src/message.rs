@@ -147,6 +147,16 @@ pub(crate) enum ToSeat {
     },
 }
 
+impl ToSeat {
+    /// Says if other ranks are likely to say the same at about this time.
+    pub(crate) fn is_said_by_many(&self) -> bool {
+        match self {
+            Self::Worker { message, .. } => message.is_said_by_many(),
+            Self::Unprotected(_) | Self::Copy(_) | Self::Digests { .. } => true,
+        }
+    }
+}
+
 /// A copy of a contribution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptCopy {

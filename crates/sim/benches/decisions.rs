@@ -101,6 +101,7 @@ fn session(hosts: u32) -> [Duration; 7] {
             term: Term(0),
             generation: 0,
             tokens,
+            is_for_all: false,
             is_enclosed: false,
         };
         scheduler.handle_message(now, Site(site), message);

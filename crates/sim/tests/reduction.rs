@@ -85,8 +85,9 @@ fn blocks_of_many_ranks_fill_the_link() {
         (Collective::Gather, 1_000, 333, 32 << 10, 1.2),
         (Collective::Allgather, 50, 16, MIB, 1.2),
         (Collective::Allgather, 200, 66, 128 << 10, 1.25),
-        // The scheduler is on the root's host.
+        // The scheduler is on the root's host, and is not.
         (Collective::Gather, 200, 0, 1 << 10, 1.6),
+        (Collective::Gather, 200, 66, 1 << 10, 3.6),
     ] {
         let mut setting = Setting::new(hosts, bytes);
         setting.cluster.rate = 800e6;

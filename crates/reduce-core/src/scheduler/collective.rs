@@ -203,9 +203,11 @@ impl Collective {
     }
 
     /// Blocks have the same numbers in all generations.
-    pub(super) fn note_progress(&mut self, generation: u32, share: ShareId, merged: Vec<u32>) {
-        if generation == self.roster.generation {
-            self.shares.note_progress(share, merged);
+    pub(super) fn note_progress(&mut self, generation: u32, merged: Vec<(ShareId, Vec<u32>)>) {
+        for (share, merged) in merged {
+            if generation == self.roster.generation {
+                self.shares.note_progress(share, merged);
+            }
         }
     }
 

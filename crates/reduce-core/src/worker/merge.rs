@@ -208,25 +208,18 @@ impl Merge {
         self.shares.retain(|_, merged| !merged.is_ahead);
     }
 
-    /// The watermarks, each time when a good part of the chunks has been merged; of blocks each when it is whole.
+    /// The watermarks, each time when a good part of the chunks has been merged; of blocks those that are whole since
+    /// the last time.
     pub(super) fn take_report(&mut self) -> Vec<(ShareId, Vec<u32>)> {
-        let is_due = self.since_report
-            >= self
-                .chunking
-                .cut(ShareId::SPREAD)
-                .chunks()
-                .div_ceil(Self::REPORTS);
-        if is_due {
-            self.since_report = 0;
+        let chunks = self.chunking.cut(ShareId(0)).chunks() * u64::from(self.chunking.blocks);
+        if self.since_report < chunks.div_ceil(Self::REPORTS) {
+            return Vec::new();
         }
+        self.since_report = 0;
         let has_blocks = self.has_blocks();
         let mut watermarks = Vec::new();
         for (&share, merged) in self.shares.range_mut(..ShareId::SPREAD) {
-            let is_news = match has_blocks {
-                true => !merged.is_told && merged.is_whole(self.chunking.cut(share)),
-                false => is_due,
-            };
-            if is_news {
+            if !has_blocks || !merged.is_told && merged.is_whole(self.chunking.cut(share)) {
                 merged.is_told = true;
                 watermarks.push((share, merged.until.clone()));
             }

@@ -30,23 +30,24 @@ impl Worker {
             return;
         };
         let generation = part.generation().unwrap_or_default();
+        let is_for_all = part.call.is_spread;
         let Some(merge) = &mut part.merge else { return };
         let tokens = merge.take_completion();
-        let watermarks = merge.take_report();
+        let merged = merge.take_report();
         if let Some(tokens) = tokens {
             return self.tell(ToScheduler::Complete {
                 session,
                 term,
                 generation,
                 tokens,
+                is_for_all,
                 is_enclosed: false,
             });
         }
-        for (share, merged) in watermarks {
+        if !merged.is_empty() {
             self.tell(ToScheduler::Progress {
                 session,
                 generation,
-                share,
                 merged,
             });
         }

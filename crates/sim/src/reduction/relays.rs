@@ -17,7 +17,7 @@ use crate::{Nanos, Process};
 pub(super) struct Post {
     /// The number of the last message that it sent.
     last: u64,
-    /// Those that went through relays and have not got to their receivers.
+    /// Those that have not got to their receivers, and the site to which they went: a relay or that receiver.
     under_way: BTreeMap<u64, (Site, Parcel)>,
     /// The numbers of the last messages that it took, by senders.
     taken: BTreeMap<Process, u64>,
@@ -65,18 +65,21 @@ impl Job<'_> {
         }
         let relay = self.relay(process, process, to);
         let post = &mut self.sites[process.0 as usize].post;
+        // It goes the way of those that have not got there, so that it does not get before them.
+        let mut before = post.under_way.values().filter(|(_, parcel)| parcel.to == to);
+        let is_direct = match (before.next(), &what) {
+            (Some((by, _)), _) => *by == Site(to.0),
+            (None, What::ToScheduler(_, message, _)) => !message.is_said_by_many(),
+            (None, _) => false,
+        };
+        let by = relay.filter(|_| !is_direct).unwrap_or(Site(to.0));
         let parcel = post.pack(process, to, bytes, what);
-        match relay {
-            Some(relay) => {
-                post.under_way.insert(parcel.number, (relay, parcel.clone()));
-                let what = What::Collect(parcel);
-                self.simulation.send(process, Process(relay.0), bytes, what);
-            }
-            None => drop(
-                self.simulation
-                    .send(process, to, bytes, What::Parcels(vec![parcel])),
-            ),
-        }
+        post.under_way.insert(parcel.number, (by, parcel.clone()));
+        let what = match by == Site(to.0) {
+            true => What::Parcels(vec![parcel]),
+            false => What::Collect(parcel),
+        };
+        self.simulation.send(process, Process(by.0), bytes, what);
     }
 
     /// Sends messages of a scheduler, those to the ranks of a group together.

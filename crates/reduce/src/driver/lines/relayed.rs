@@ -47,6 +47,11 @@ impl Lines {
                 continue;
             }
             if messages.to_seat.has_waiting()
+                && messages
+                    .to_seat
+                    .waiting
+                    .iter()
+                    .all(|letter| letter.message.is_said_by_many())
                 && let Some(relay) = relays.between(Site(own.0), Site(rank.0))
                 && let Some((relay, address)) = fit(relay, own, rank)
             {
