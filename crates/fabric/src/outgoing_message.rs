@@ -17,9 +17,22 @@ pub struct OutgoingMessage<'a> {
     pub body: &'a Body,
     /// The rest of its body, if there is one: bytes that need not be copied on their way to the system.
     pub data: Option<&'a Bytes>,
+    /// It may wait for a moment, for others to the same peer.
+    pub may_wait: bool,
 }
 
-impl OutgoingMessage<'_> {
+impl<'a> OutgoingMessage<'a> {
+    /// A message with this body, which does not wait.
+    pub fn new(kind: MessageKind, tag: u64, body: &'a Body) -> Self {
+        Self {
+            kind,
+            tag,
+            body,
+            data: None,
+            may_wait: false,
+        }
+    }
+
     /// The size of the whole body in bytes.
     pub fn size(&self) -> usize {
         self.body.len() + self.data().len()

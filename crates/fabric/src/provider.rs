@@ -49,7 +49,8 @@ pub trait Provider: Send {
     /// Closes the connections with `peer`, if there are any, and tells of its death.
     fn disconnect(&mut self, peer: PeerId, cause: PeerDeath, around: &mut Around<'_>);
 
-    /// Queues a message. Messages to one peer arrive in the order of these calls.
+    /// Queues a message. Messages to one peer arrive in the order of these calls. One that may wait need not be sent
+    /// before there is another one, but after some milliseconds at the latest.
     ///
     /// # Errors
     /// If too much waits for the peer already, or it is not connected.

@@ -45,6 +45,15 @@ pub(crate) struct Numbered<M> {
     pub message: M,
 }
 
+/// Messages of one kind for one rank, in their order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Batch<M> {
+    /// The number of the last message before them, if nobody has answered that yet: it has to be heard first.
+    pub after: u64,
+    /// The messages.
+    pub messages: Vec<Numbered<M>>,
+}
+
 /// Messages that go through another rank, because sender and receiver do not reach each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Forwarded {
@@ -95,7 +104,7 @@ impl Forwarded {
     /// The sessions that end, and their results.
     fn ends(&mut self) -> impl Iterator<Item = (Session, &mut Option<Bytes>)> {
         let to_site = match &mut self.letters {
-            Letters::ToSite(messages) => &mut messages[..],
+            Letters::ToSite(batch) => &mut batch.messages[..],
             _ => &mut [],
         };
         to_site
@@ -109,15 +118,15 @@ impl Forwarded {
     }
 }
 
-/// Messages of one kind, in their order.
+/// A batch of some kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Letters {
     /// For the scheduler.
-    ToSeat(Vec<Numbered<ToSeat>>),
+    ToSeat(Batch<ToSeat>),
     /// Of the scheduler.
-    ToSite(Vec<Numbered<ToSite>>),
+    ToSite(Batch<ToSite>),
     /// From a parent in a tree to its children.
-    Grants(Vec<Numbered<Grant>>),
+    Grants(Batch<Grant>),
 }
 
 /// From a rank to the scheduler.

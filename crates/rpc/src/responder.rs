@@ -81,6 +81,8 @@ pub(crate) struct ReplyTo {
     pub(crate) once: Option<(u64, u64)>,
     /// The record of the call, if somebody looks at it.
     pub(crate) observed: Option<Box<ObservedRequest>>,
+    /// The caller goes on without the reply, which may wait for other messages to it.
+    pub(crate) may_wait: bool,
 }
 
 /// Replies on their way from responders to the engine, at most one for each responder.
@@ -149,6 +151,7 @@ impl ReplyTo {
             since: None,
             once: None,
             observed: None,
+            may_wait: false,
         }
     }
 

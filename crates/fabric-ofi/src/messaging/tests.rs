@@ -61,12 +61,8 @@ impl Receiver for Arrived {
 impl Side {
     fn send(&mut self, tag: u64, body: &[u8]) {
         let body = Body::from(body.to_vec());
-        self.association.frames.send(OutgoingMessage {
-            kind: MessageKind::Unexpected,
-            tag,
-            body: &body,
-            data: None,
-        });
+        let message = OutgoingMessage::new(MessageKind::Unexpected, tag, &body);
+        self.association.frames.send(message);
     }
 
     fn transfer(&mut self, id: u64, access: &Access, memory: Memory) {

@@ -54,17 +54,11 @@ impl Endpoint {
         body: &Body,
         data: &Bytes,
     ) -> Result<(), SubmitError> {
-        let data = Some(data);
-        let kind = MessageKind::Unexpected;
-        self.send(
-            peer,
-            OutgoingMessage {
-                kind,
-                tag,
-                body,
-                data,
-            },
-        )
+        let message = OutgoingMessage {
+            data: Some(data),
+            ..OutgoingMessage::new(MessageKind::Unexpected, tag, body)
+        };
+        self.send(peer, message)
     }
 
     /// Sends a message that `peer` posted a [`receive_expected`](Self::receive_expected) for; without one it
@@ -93,6 +87,22 @@ impl Endpoint {
             return Err(SubmitError::NotConnected);
         }
         self.send_body(peer, MessageKind::Reply, tag, body)
+    }
+
+    /// As [`send_reply`](Self::send_reply), for a peer that goes on without it: over a network it waits up to 2 ms for
+    /// the next message to that peer, and goes with it.
+    ///
+    /// # Errors
+    /// As for that.
+    pub fn send_delayed_reply(&mut self, peer: PeerId, tag: u64, body: &Body) -> Result<(), SubmitError> {
+        if !self.is_connected(peer) {
+            return Err(SubmitError::NotConnected);
+        }
+        let message = OutgoingMessage {
+            may_wait: true,
+            ..OutgoingMessage::new(MessageKind::Reply, tag, body)
+        };
+        self.send(peer, message)
     }
 
     /// Waits for one message from `peer` with this tag; the operation brings
@@ -200,16 +210,7 @@ impl Endpoint {
         tag: u64,
         body: &Body,
     ) -> Result<(), SubmitError> {
-        let data = None;
-        self.send(
-            peer,
-            OutgoingMessage {
-                kind,
-                tag,
-                body,
-                data,
-            },
-        )
+        self.send(peer, OutgoingMessage::new(kind, tag, body))
     }
 
     fn send(&mut self, peer: PeerId, message: OutgoingMessage<'_>) -> Result<(), SubmitError> {

@@ -117,6 +117,7 @@ impl Frames {
             tag,
             body,
             data,
+            may_wait: _,
         } = message;
         let header = Header::new(Kind::from_message(kind), tag);
         self.outbox.push_message(header, body, data);

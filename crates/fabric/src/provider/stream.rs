@@ -12,6 +12,7 @@ use rustix::{event::epoll::EventFlags, io::Errno};
 
 use self::{
     connection::{Connection, Handled, Surroundings},
+    delayed::Delayed,
     sharing::Sharing,
     socket::Family,
 };
@@ -33,6 +34,7 @@ use crate::{
 };
 
 mod connection;
+mod delayed;
 mod driving;
 mod incoming;
 mod lifecycle;
@@ -63,6 +65,7 @@ pub(crate) struct StreamProvider {
     deadlines: BTreeSet<(Instant, ConnectionId)>,
     /// Connections that have something to send and are not known to be blocked.
     sendable: BTreeSet<ConnectionId>,
+    delayed: Delayed,
     /// How many operations of ours go in frames.
     transfers: usize,
     /// Operations that are done without the peer's help.
@@ -237,6 +240,7 @@ impl StreamProvider {
             },
             deadlines: BTreeSet::new(),
             sendable: BTreeSet::new(),
+            delayed: Delayed::default(),
             transfers: 0,
             direct: Transfers::new(),
             own_memory: match name {
@@ -318,10 +322,12 @@ impl StreamProvider {
     }
 
     fn flush(&mut self, around: &mut Around<'_>) {
+        self.sendable.extend(self.delayed.take_due(around.now));
         if self.sendable.is_empty() {
             return;
         }
         for id in std::mem::take(&mut self.sendable) {
+            self.delayed.forget(id);
             let Some(connection) = self.table.connections.get_mut(&id) else {
                 continue;
             };
@@ -410,9 +416,16 @@ impl Provider for StreamProvider {
             self.channels.unannounced = true;
             return Ok(());
         }
+        // Both go if another one waits already.
+        let may_wait = message.may_wait && !connection.has_frames();
         connection.frames.send(message);
-        if !connection.frames.outbox.is_worth_sending() || !connection.send_early() {
-            self.sendable.insert(id);
+        if may_wait {
+            self.delayed.note(id);
+            return Ok(());
+        }
+        match connection.frames.outbox.is_worth_sending() && connection.send_early() {
+            true => self.delayed.forget(id),
+            false => drop(self.sendable.insert(id)),
         }
         Ok(())
     }
@@ -495,14 +508,11 @@ impl Provider for StreamProvider {
             return Sleep::No;
         }
         let opening = self.deadlines.first().map(|&(deadline, _)| deadline);
-        let sweep = self.is_swept().then(|| Instant::now() + Self::SWEEP_INTERVAL);
-        Sleep::Until(
-            opening
-                .into_iter()
-                .chain(self.reception.paused)
-                .chain(sweep)
-                .min(),
-        )
+        let now = Instant::now();
+        let sweep = self.is_swept().then(|| now + Self::SWEEP_INTERVAL);
+        let delayed = self.delayed.next_due(now);
+        let deadlines = [opening, self.reception.paused, sweep, delayed];
+        Sleep::Until(deadlines.into_iter().flatten().min())
     }
 
     fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {

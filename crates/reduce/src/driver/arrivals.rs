@@ -9,14 +9,14 @@ use std::{
 use bytes::Bytes;
 use ropewalk_fabric::{Buffer, Identity, RegionHandle, Role};
 use ropewalk_names::{Epoch, Rank};
-use ropewalk_reduce_core::{ChunkHeader, Failure, Member, Session, Site, ToScheduler};
+use ropewalk_reduce_core::{ChunkHeader, Failure, Grant, Member, Session, Site, ToScheduler};
 use ropewalk_rpc::{Engine, Fault, Responder, Transfer};
 use serde::Serialize;
 
 use super::{
     account::encoded_bytes,
     early_chunks::EarlyChunks,
-    lines::{Kind, Taken},
+    lines::InOrder,
     outbox::is_silent,
     procedures::{
         Admission, AskedCopy, ChunkPlace, Collect, Forward, KeepCopy, Knock, Ready, SettledBytes, Spread,
@@ -27,13 +27,13 @@ use super::{
 };
 use crate::{
     folding::Memory,
-    message::{Forwarded, Letters, ToSeat},
+    message::{Forwarded, Letters, ToSeat, ToSite},
 };
 
 /// Everything that came and was not looked at yet, and the chunks that are being read, which grants bound.
 pub(super) struct Arrivals {
     mail: Arc<Queue>,
-    taken: Taken,
+    taken: TakenLetters,
     pub(super) early: EarlyChunks,
     reads: Vec<Read>,
 }
@@ -74,20 +74,28 @@ struct Read {
     responder: Responder<Duration>,
 }
 
+/// The letters that were heard, by kind.
+#[derive(Default)]
+struct TakenLetters {
+    to_seat: InOrder<ToSeat>,
+    to_site: InOrder<ToSite>,
+    grants: InOrder<Grant>,
+}
+
 impl Arrivals {
     /// Takes what other ranks send by `engine`.
     pub(super) fn serve(engine: &mut Engine) -> Self {
         let mail = Arc::<Queue>::default();
         let queue = Arc::clone(&mail);
-        engine.serve::<TellSeat>(move |caller, (epoch, messages)| {
+        engine.serve_with_delayed_answers::<TellSeat>(move |caller, (epoch, messages)| {
             queue.put(caller.identity(), epoch, Mail::Letters(Letters::ToSeat(messages)))
         });
         let queue = Arc::clone(&mail);
-        engine.serve::<TellSite>(move |caller, (epoch, messages)| {
+        engine.serve_with_delayed_answers::<TellSite>(move |caller, (epoch, messages)| {
             queue.put(caller.identity(), epoch, Mail::Letters(Letters::ToSite(messages)))
         });
         let queue = Arc::clone(&mail);
-        engine.serve::<TakeGrants>(move |caller, (epoch, grants)| {
+        engine.serve_with_delayed_answers::<TakeGrants>(move |caller, (epoch, grants)| {
             queue.put(caller.identity(), epoch, Mail::Letters(Letters::Grants(grants)))
         });
         let queue = Arc::clone(&mail);
@@ -149,7 +157,7 @@ impl Arrivals {
         });
         Self {
             mail,
-            taken: Taken::default(),
+            taken: TakenLetters::default(),
             early: EarlyChunks::default(),
             reads: Vec::new(),
         }
@@ -172,7 +180,7 @@ impl Arrivals {
 
     /// Messages are numbered anew.
     pub(super) fn begin_epoch(&mut self) {
-        self.taken = Taken::default();
+        self.taken = TakenLetters::default();
         self.early = EarlyChunks::default();
         self.reads.clear();
     }
@@ -318,16 +326,16 @@ impl ProgressThread {
         let taken = &mut self.arrivals.taken;
         match letters {
             Letters::ToSeat(batch) => {
-                let messages = taken.take(from, Kind::ToSeat, batch);
+                let messages = taken.to_seat.take(from, batch);
                 self.hear_as_seat(now, from, messages);
             }
             Letters::ToSite(batch) => {
-                let messages = taken.take(from, Kind::ToSite, batch);
+                let messages = taken.to_site.take(from, batch);
                 let hear = |message| self.hear_seat(from.rank, message);
                 messages.into_iter().for_each(hear);
             }
             Letters::Grants(batch) => {
-                let grants = taken.take(from, Kind::Grants, batch);
+                let grants = taken.grants.take(from, batch);
                 grants
                     .into_iter()
                     .for_each(|grant| self.worker.handle_grant(grant));

@@ -196,6 +196,7 @@ mod tests {
             term: Term(0),
             generation,
             tokens: Token(1),
+            is_for_all: false,
             is_enclosed: true,
         };
         enclosed.keep(&mut message, vec![(session, Bytes::from_static(result))]);

@@ -1,23 +1,26 @@
 //! The messages that wait for other ranks. They get there in their order and once each, on whichever road.
 
+mod in_order;
 mod relayed;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    iter,
     time::Duration,
 };
 
 use ropewalk_fabric::{Address, Identity};
-use ropewalk_names::{Epoch, Incarnation, Rank};
+use ropewalk_names::{Epoch, Rank};
 use ropewalk_reduce_core::{FromScheduler, Grant, Relays, Session};
 use ropewalk_rpc::{Call, CallOptions, Engine, Procedure};
 
+pub(super) use self::in_order::InOrder;
 use super::{
     outbox::{LOSSES_MAX, is_busy},
     procedures::{Forward, MESSAGES_MAX, TakeGrants, TellSeat, TellSite},
     roads::{Road, Roads},
 };
-use crate::message::{Forwarded, Letters, Numbered, ToSeat, ToSite};
+use crate::message::{Batch, Forwarded, Letters, Numbered, ToSeat, ToSite};
 
 /// The messages to all ranks. One that has a number is sent until its receiver has answered; of those with the same
 /// number the receiver takes the first. A message to a full line is lost, which breaks the line.
@@ -43,16 +46,17 @@ struct Messages {
     grants: Line<Grant>,
 }
 
-/// Messages of one kind for one rank. They arrive in order: a batch waits for the answer to the one before it.
+/// Messages of one kind for one rank. They are heard in their order, and answered in it. Several batches may be under
+/// way if all go directly: answers may take their time.
 struct Line<M> {
     waiting: VecDeque<Numbered<M>>,
-    under_way: Option<Batch<M>>,
+    under_way: VecDeque<UnderWay<M>>,
     /// An empty batch is to be sent, whose answer shows that the rank is there.
     has_to_ask: bool,
 }
 
 /// Messages under way, through another rank if so.
-struct Batch<M> {
+struct UnderWay<M> {
     messages: Vec<Numbered<M>>,
     via: Option<Rank>,
     answer: BatchAnswer,
@@ -80,9 +84,9 @@ pub(super) struct Answered {
 /// Something that has a line.
 trait Letter: Clone {
     /// Takes it to its receiver.
-    type Direct: Procedure<Input = (Epoch, Vec<Numbered<Self>>), Output = ()>;
+    type Direct: Procedure<Input = (Epoch, Batch<Self>), Output = ()>;
 
-    fn pack(batch: Vec<Numbered<Self>>) -> Letters;
+    fn pack(batch: Batch<Self>) -> Letters;
 
     /// The session whose end it tells.
     fn ended(&self) -> Option<Session> {
@@ -93,7 +97,7 @@ trait Letter: Clone {
 impl Letter for ToSeat {
     type Direct = TellSeat;
 
-    fn pack(batch: Vec<Numbered<Self>>) -> Letters {
+    fn pack(batch: Batch<Self>) -> Letters {
         Letters::ToSeat(batch)
     }
 }
@@ -101,7 +105,7 @@ impl Letter for ToSeat {
 impl Letter for ToSite {
     type Direct = TellSite;
 
-    fn pack(batch: Vec<Numbered<Self>>) -> Letters {
+    fn pack(batch: Batch<Self>) -> Letters {
         Letters::ToSite(batch)
     }
 
@@ -116,7 +120,7 @@ impl Letter for ToSite {
 impl Letter for Grant {
     type Direct = TakeGrants;
 
-    fn pack(batch: Vec<Numbered<Self>>) -> Letters {
+    fn pack(batch: Batch<Self>) -> Letters {
         Letters::Grants(batch)
     }
 }
@@ -169,7 +173,7 @@ impl Lines {
     /// Finds out if a rank can be reached.
     pub(super) fn ask(&mut self, rank: Rank) {
         let line = &mut self.of(rank).to_site;
-        line.has_to_ask = line.under_way.is_none();
+        line.has_to_ask = line.under_way.is_empty();
     }
 
     fn number<M>(&mut self, message: M) -> Numbered<M> {
@@ -258,12 +262,9 @@ impl Lines {
             false => Vec::new(),
         };
         for (&rank, messages) in &mut self.messages {
-            let answers = [
-                messages.to_seat.answer(rank),
-                messages.to_site.answer(rank),
-                messages.grants.answer(rank),
-            ];
-            answered.extend(answers.into_iter().flatten());
+            answered.extend(iter::from_fn(|| messages.to_seat.answer(rank)));
+            answered.extend(iter::from_fn(|| messages.to_site.answer(rank)));
+            answered.extend(iter::from_fn(|| messages.grants.answer(rank)));
         }
         answered
     }
@@ -288,7 +289,8 @@ impl Messages {
 impl<M: Letter> Line<M> {
     /// Sends the next batch, if the receiver has room for it.
     fn send(&mut self, engine: &mut Engine, epoch: Epoch, road: &Road<'_>) {
-        if !self.could_be_sent() {
+        let is_blocked = road.via.is_some() && !self.under_way.is_empty();
+        if is_blocked || !self.could_be_sent() {
             return;
         }
         let batch = (epoch, self.next_batch());
@@ -314,13 +316,13 @@ impl<M: Letter> Line<M> {
             Err(error) if is_busy(&error) => return,
             Ok(answer) => self.begin(road.via, BatchAnswer::Own(answer)),
             // Those that cannot be sent at all are for a peer that is gone, which is noticed apart from this.
-            Err(_) => drop(self.waiting.drain(..batch.1.len())),
+            Err(_) => drop(self.waiting.drain(..batch.1.messages.len())),
         }
         self.has_to_ask = false;
     }
 
     fn answer(&mut self, rank: Rank) -> Option<Answered> {
-        let batch = self.under_way.as_mut()?;
+        let batch = self.under_way.front_mut()?;
         let BatchAnswer::Own(answer) = &mut batch.answer else {
             return None;
         };
@@ -337,9 +339,9 @@ impl<M: Letter> Line<M> {
         })
     }
 
-    /// The messages under way have got to their receiver.
+    /// The first batch under way has got to its receiver.
     fn is_answered(&mut self, rank: Rank) -> Answered {
-        let batch = self.under_way.take();
+        let batch = self.under_way.pop_front();
         let via = batch.as_ref().and_then(|batch| batch.via);
         let messages = batch.into_iter().flat_map(|batch| batch.messages);
         Answered {
@@ -351,14 +353,19 @@ impl<M: Letter> Line<M> {
     }
 
     /// The messages that are sent next.
-    fn next_batch(&self) -> Vec<Numbered<M>> {
-        self.waiting.iter().take(MESSAGES_MAX).cloned().collect()
+    fn next_batch(&self) -> Batch<M> {
+        let mut before = self.under_way.iter().rev();
+        let before = before.find_map(|batch| batch.messages.last());
+        Batch {
+            after: before.map_or(0, |message| message.number),
+            messages: self.waiting.iter().take(MESSAGES_MAX).cloned().collect(),
+        }
     }
 
     /// The next messages are under way.
     fn begin(&mut self, via: Option<Rank>, answer: BatchAnswer) {
         let count = self.waiting.len().min(MESSAGES_MAX);
-        self.under_way = Some(Batch {
+        self.under_way.push_back(UnderWay {
             messages: self.waiting.drain(..count).collect(),
             via,
             answer,
@@ -366,10 +373,11 @@ impl<M: Letter> Line<M> {
     }
 
     fn recall(&mut self, via: Option<Rank>) {
-        if let Some(batch) = self.under_way.take_if(|batch| batch.via == via) {
-            for message in batch.messages.into_iter().rev() {
-                self.waiting.push_front(message);
-            }
+        if self.under_way.front().is_some_and(|batch| batch.via == via) {
+            let batches = std::mem::take(&mut self.under_way).into_iter();
+            let mut messages: VecDeque<_> = batches.flat_map(|batch| batch.messages).collect();
+            messages.append(&mut self.waiting);
+            self.waiting = messages;
         }
     }
 }
@@ -390,21 +398,22 @@ impl<M> Line<M> {
 
     /// Says if messages could be sent now.
     fn has_waiting(&self) -> bool {
-        self.under_way.is_none() && !self.has_to_ask && !self.waiting.is_empty()
+        self.under_way.is_empty() && !self.has_to_ask && !self.waiting.is_empty()
     }
 
     /// The relay that carries messages and has not answered.
     fn relay_in_use(&self) -> Option<Rank> {
-        let batch = self.under_way.as_ref()?;
+        let batch = self.under_way.front()?;
         batch.via.filter(|_| !matches!(batch.answer, BatchAnswer::Own(_)))
     }
 
     fn could_be_sent(&self) -> bool {
-        self.under_way.is_none() && (self.has_to_ask || !self.waiting.is_empty())
+        let is_direct = self.under_way.front().is_none_or(|batch| batch.via.is_none());
+        is_direct && self.under_way.len() < UNDER_WAY_MAX && (self.has_to_ask || !self.waiting.is_empty())
     }
 
     fn is_done(&self) -> bool {
-        self.under_way.is_none() && self.waiting.is_empty() && !self.has_to_ask
+        self.under_way.is_empty() && self.waiting.is_empty() && !self.has_to_ask
     }
 }
 
@@ -412,15 +421,11 @@ impl<M> Default for Line<M> {
     fn default() -> Self {
         Self {
             waiting: VecDeque::new(),
-            under_way: None,
+            under_way: VecDeque::new(),
             has_to_ask: false,
         }
     }
 }
-
-/// The messages that each rank has taken: of several with one number the first counts.
-#[derive(Default)]
-pub(super) struct Taken(BTreeMap<(Rank, Incarnation, Kind), u64>);
 
 /// The kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -430,49 +435,17 @@ pub(super) enum Kind {
     Grants,
 }
 
-impl Taken {
-    /// The messages that were not taken yet.
-    pub(super) fn take<M>(&mut self, from: Identity, kind: Kind, batch: Vec<Numbered<M>>) -> Vec<M> {
-        let last = self.0.entry((from.rank, from.incarnation, kind)).or_default();
-        let fresh = batch.into_iter().filter_map(|numbered| {
-            let is_new = numbered.number > *last;
-            *last = numbered.number.max(*last);
-            is_new.then_some(numbered.message)
-        });
-        fresh.collect()
-    }
-}
-
 /// A message may wait so long: a receiver may be stopped, and one that is gone is noticed earlier.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// So many batches may be under way on a line.
+const UNDER_WAY_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ropewalk_fabric::Role;
+    use ropewalk_names::Incarnation;
 
-    /// A message that comes by two roads counts once, and none that is late gets before one that came after it.
-    #[test]
-    fn messages_are_taken_once() {
-        let from = |incarnation| Identity {
-            role: Role::Rank,
-            rank: Rank(3),
-            incarnation: Incarnation(incarnation),
-        };
-        let batch = |numbers: &[u64]| -> Vec<Numbered<u64>> {
-            let numbered = numbers.iter().map(|&number| Numbered {
-                number,
-                message: number,
-            });
-            numbered.collect()
-        };
-        let mut taken = Taken::default();
-        assert_eq!(taken.take(from(0), Kind::ToSite, batch(&[2, 5])), [2, 5]);
-        assert_eq!(taken.take(from(0), Kind::ToSite, batch(&[2, 5, 6])), [6]);
-        assert_eq!(taken.take(from(0), Kind::ToSite, batch(&[5])), []);
-        assert_eq!(taken.take(from(0), Kind::Grants, batch(&[3])), [3]);
-        assert_eq!(taken.take(from(1), Kind::ToSite, batch(&[1])), [1]);
-    }
+    use super::*;
 
     /// A message beyond the bound breaks its line, once, and no other line; those that wait stay in their order.
     #[test]

@@ -10,14 +10,14 @@ use ropewalk_rpc::Procedure;
 use serde::{Deserialize, Serialize};
 
 use super::roster::{Card, Roster};
-use crate::message::{Contribution, ForGroup, Forwarded, Numbered, ToSeat, ToSite};
+use crate::message::{Batch, Contribution, ForGroup, Forwarded, ToSeat, ToSite};
 
 /// Brings messages to the scheduler.
 pub(super) struct TellSeat;
 
 impl Procedure for TellSeat {
     const NAME: &'static str = "ropewalk.reduce.tell-seat";
-    type Input = (Epoch, Vec<Numbered<ToSeat>>);
+    type Input = (Epoch, Batch<ToSeat>);
     type Output = ();
 }
 
@@ -26,7 +26,7 @@ pub(super) struct TellSite;
 
 impl Procedure for TellSite {
     const NAME: &'static str = "ropewalk.reduce.tell-site";
-    type Input = (Epoch, Vec<Numbered<ToSite>>);
+    type Input = (Epoch, Batch<ToSite>);
     type Output = ();
 }
 
@@ -35,7 +35,7 @@ pub(super) struct TakeGrants;
 
 impl Procedure for TakeGrants {
     const NAME: &'static str = "ropewalk.reduce.take-grants";
-    type Input = (Epoch, Vec<Numbered<Grant>>);
+    type Input = (Epoch, Batch<Grant>);
     type Output = ();
 }
 

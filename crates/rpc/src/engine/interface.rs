@@ -119,7 +119,20 @@ impl Engine {
         &mut self,
         handler: impl FnMut(&Caller, P::Input) -> Result<P::Output, Fault> + Send + 'static,
     ) {
-        self.serving.serve::<P>(handler);
+        self.serving.serve::<P>(false, handler);
+    }
+
+    /// As [`serve`](Self::serve), for calls whose callers go on without the answer: over a network it waits for up to
+    /// 2 ms, and goes with the next message to the caller. Where two ends talk to each other that spares half of all
+    /// messages.
+    ///
+    /// # Panics
+    /// As for [`serve`](Self::serve).
+    pub fn serve_with_delayed_answers<P: Procedure>(
+        &mut self,
+        handler: impl FnMut(&Caller, P::Input) -> Result<P::Output, Fault> + Send + 'static,
+    ) {
+        self.serving.serve::<P>(true, handler);
     }
 
     /// Serves a procedure whose answer may be given after the handler has returned, by the [`Responder`]. The

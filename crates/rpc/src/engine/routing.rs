@@ -221,7 +221,7 @@ impl Engine {
             let input = Input::new(call.input, None);
             self.run(from, reply.deadline, call.procedure, Some(reply), input);
         }
-        self.serving.end_batch(&mut self.ground, from);
+        self.serving.end_batch(&mut self.ground);
     }
 
     /// Runs a procedure, and sends the reply if it gives one at once.

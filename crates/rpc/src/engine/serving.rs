@@ -65,6 +65,8 @@ type Procedures<L> = HashMap<u64, Served<L>, BuildHasherDefault<Hashed>>;
 struct Served<L> {
     name: &'static str,
     handler: Handler<L>,
+    /// Its callers go on without the replies, which may wait for other messages to them.
+    delays_replies: bool,
 }
 
 /// The code of a procedure, which takes the encoded input.
@@ -124,6 +126,7 @@ impl<L> Serving<L> {
     /// Serves a procedure by a handler that answers at once.
     pub(super) fn serve<P: Procedure>(
         &mut self,
+        delays_replies: bool,
         mut handler: impl FnMut(&Caller, P::Input) -> Result<P::Output, Fault> + Send + 'static,
     ) {
         let handle = move |caller: &Caller, wanted: Wanted, input: &[u8], body: &mut Body| {
@@ -141,12 +144,12 @@ impl<L> Serving<L> {
                 None => *body = Reply::InputMalformed.encode(handling),
             }
         };
-        self.insert(P::NAME, Handler::Now(Box::new(handle)));
+        self.insert(P::NAME, Handler::Now(Box::new(handle)), delays_replies);
     }
 
     /// Serves a procedure by a handler that the engine runs.
     pub(super) fn serve_later<P: Procedure>(&mut self, handler: L) {
-        self.insert(P::NAME, Handler::Later(Some(handler)));
+        self.insert(P::NAME, Handler::Later(Some(handler)), false);
     }
 
     /// Serves the procedure no longer. Returns whether it was served.
@@ -154,8 +157,12 @@ impl<L> Serving<L> {
         self.procedures.remove(&procedure_id(P::NAME)).is_some()
     }
 
-    fn insert(&mut self, name: &'static str, handler: Handler<L>) {
-        let served = Served { name, handler };
+    fn insert(&mut self, name: &'static str, handler: Handler<L>, delays_replies: bool) {
+        let served = Served {
+            name,
+            handler,
+            delays_replies,
+        };
         if let Some(replaced) = self.procedures.insert(procedure_id(name), served) {
             assert!(
                 replaced.name == name,
@@ -184,6 +191,7 @@ impl<L> Serving<L> {
         let (
             Some(Served {
                 handler: Handler::Now(handle),
+                delays_replies,
                 ..
             }),
             Some(caller),
@@ -208,7 +216,11 @@ impl<L> Serving<L> {
             return true;
         }
         reply::count(&body, &mut ground.metrics.requests.failures);
-        self.send_or_keep(ground, from, tag, deadline, &mut body);
+        let to = ReplyTo {
+            may_wait: *delays_replies,
+            ..to()
+        };
+        self.send_or_keep(ground, to, &mut body);
         true
     }
 
@@ -244,7 +256,8 @@ impl<L> Serving<L> {
                 let mut body = Body::new();
                 let run = || handle(caller, wanted, input, &mut body);
                 let result = catch_unwind(AssertUnwindSafe(run));
-                if let Some(reply) = reply {
+                if let Some(mut reply) = reply {
+                    reply.may_wait = served.delays_replies;
                     if result.is_err() {
                         body = panicked();
                     }

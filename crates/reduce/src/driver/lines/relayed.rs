@@ -109,10 +109,10 @@ impl Lines {
         for (&rank, messages) in &mut self.messages {
             let (to_seat, to_site) = (&mut messages.to_seat, &mut messages.to_site);
             if let Some(BatchAnswer::OfRelay(call)) =
-                to_seat.under_way.as_mut().map(|batch| &mut batch.answer)
+                to_seat.under_way.front_mut().map(|batch| &mut batch.answer)
                 && let Some(result) = call.try_take()
             {
-                let via = to_seat.under_way.as_ref().and_then(|batch| batch.via);
+                let via = to_seat.under_way.front().and_then(|batch| batch.via);
                 match result {
                     Ok(()) => answered.push(to_seat.is_answered(rank)),
                     Err(_) => {
@@ -121,7 +121,7 @@ impl Lines {
                     }
                 }
             }
-            let spread = to_site.under_way.as_ref().and_then(|batch| match batch.answer {
+            let spread = to_site.under_way.front().and_then(|batch| match batch.answer {
                 BatchAnswer::OfSpread(number) => Some((answers.get(&number)?, batch.via)),
                 _ => None,
             });

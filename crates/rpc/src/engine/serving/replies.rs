@@ -1,7 +1,5 @@
 //! The replies to requests: sent, kept until there is room, or exposed.
 
-use std::time::Instant;
-
 use ropewalk_fabric::{PeerId, SubmitError};
 
 use super::{BatchReplies, Serving};
@@ -45,11 +43,11 @@ impl<L> Serving<L> {
     }
 
     /// Sends together what the calls of a batch were answered at once.
-    pub(in crate::engine) fn end_batch(&mut self, ground: &mut Ground, from: PeerId) {
+    pub(in crate::engine) fn end_batch(&mut self, ground: &mut Ground) {
         if let Some(mut batch) = self.batch_replies.take()
             && let Some((first, body)) = batch.take()
         {
-            self.send_or_keep(ground, from, first.tag, first.deadline, &mut { body });
+            self.send_or_keep(ground, first, &mut { body });
         }
     }
 
@@ -62,13 +60,11 @@ impl<L> Serving<L> {
         reply: &Reply<'_>,
     ) {
         while let Some(call) = BatchedCall::decode_next(&mut calls) {
-            self.send_or_keep(
-                ground,
-                to.peer,
-                call.slot.tag,
-                to.deadline,
-                &mut reply.encode(None),
-            );
+            let to = ReplyTo {
+                deadline: to.deadline,
+                ..ReplyTo::plain(to.peer, call.slot.tag)
+            };
+            self.send_or_keep(ground, to, &mut reply.encode(None));
         }
     }
 
@@ -103,6 +99,7 @@ impl<L> Serving<L> {
         if let Some(observed) = to.observed.take() {
             self.handle_request_answered(ground, *observed);
         }
+        let may_wait = to.may_wait;
         let to = match to.once {
             None => to,
             // By now it may be asked for elsewhere, or no longer.
@@ -111,7 +108,7 @@ impl<L> Serving<L> {
                 None => return,
             },
         };
-        self.send_reply(ground, to, body);
+        self.send_reply(ground, ReplyTo { may_wait, ..to }, body);
     }
 
     /// Sends a reply, or keeps it until there is room for it. A caller that cannot be reached is gone.
@@ -126,24 +123,29 @@ impl<L> Serving<L> {
         {
             let full = batch.push(&to, index, &body, ground.options.eager_size_max);
             if let Some((tag, full)) = full {
-                self.send_or_keep(ground, to.peer, tag, to.deadline, &mut { full });
+                self.send_or_keep(ground, ReplyTo { tag, ..to }, &mut { full });
             }
             return;
         }
-        self.send_or_keep(ground, to.peer, to.tag, to.deadline, &mut body);
+        self.send_or_keep(ground, to, &mut body);
     }
 
-    pub(super) fn send_or_keep(
-        &mut self,
-        ground: &mut Ground,
-        peer: PeerId,
-        tag: u64,
-        deadline: Option<Instant>,
-        body: &mut Body,
-    ) {
+    pub(super) fn send_or_keep(&mut self, ground: &mut Ground, to: ReplyTo, body: &mut Body) {
+        let ReplyTo {
+            peer,
+            tag,
+            deadline,
+            may_wait,
+            ..
+        } = to;
         ground.metrics.message_bytes.sent += body.len() as u64;
         if self.unsent.is_empty() || !self.unsent.holds(peer) {
-            match ground.endpoint.send_reply(peer, tag, body) {
+            let endpoint = &mut ground.endpoint;
+            let sent = match may_wait {
+                true => endpoint.send_delayed_reply(peer, tag, body),
+                false => endpoint.send_reply(peer, tag, body),
+            };
+            match sent {
                 Ok(()) => return,
                 Err(SubmitError::Busy { .. }) => {}
                 Err(_) => {
