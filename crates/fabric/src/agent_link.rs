@@ -64,6 +64,9 @@ pub enum ToAgent {
     /// [`WritableMemfd`](crate::memfd::WritableMemfd). Its content when the rank is gone is the one that
     /// counts.
     Hold(Held),
+    /// Keep the memory behind the descriptor that comes with this packet, a
+    /// [`LabelledMemfd`](crate::LabelledMemfd), for all that will be in it. When the rank is gone it says if it counts.
+    HoldLabelled(HoldId),
     /// The memory is needed no longer.
     Release(HoldId),
     /// Something for whoever watches the job.

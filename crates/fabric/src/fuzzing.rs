@@ -1,15 +1,27 @@
 //! Entry points for fuzz targets: each takes any bytes, and panics only if something is wrong with the
 //! parser.
 
-use ropewalk_names::{Incarnation, JobId, Rank};
+use bytes::Bytes;
+use ropewalk_names::{Held, Incarnation, JobId, Rank};
 
 use crate::{
-    Address, Identity, JobKey, Role,
+    Address, Identity, JobKey, LabelledMemfd, Role,
     frame::{Decoded, Decoder},
     handshake::{HANDSHAKE_SIZE_MAX, Handshake, Introduction},
     provider::shm,
     region_table::Access,
 };
+
+/// Looks for the label in memory that a rank has left.
+pub fn labelled_memory(bytes: &[u8]) {
+    if let Ok(Some((label, _))) = LabelledMemfd::parse(Bytes::copy_from_slice(bytes)) {
+        assert!(
+            label.len() <= Held::LABEL_SIZE_MAX,
+            "a label of {} bytes",
+            label.len()
+        );
+    }
+}
 
 /// Decodes a stream of frames, in pieces whose size the first byte says; with an odd one messages are read in place.
 pub fn frames(bytes: &[u8]) {

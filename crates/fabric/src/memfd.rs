@@ -9,6 +9,7 @@ use std::{
         unix::fs::FileExt,
     },
     ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use bytes::Bytes;
@@ -66,6 +67,27 @@ impl WritableMemfd {
         let memory = Self::with(name, &[], capacity)?;
         memory.mapping.keep_from_children()?;
         Ok(memory)
+    }
+
+    /// Writes a word, in little-endian order. Who sees it sees what was written before, and nothing that is written
+    /// later is there before it: so also if this process is killed in between.
+    ///
+    /// # Panics
+    /// If it is not inside the memory, at a multiple of 8 bytes.
+    pub fn store(&mut self, at: usize, word: u64) {
+        let place = self[at..].first_chunk_mut::<{ size_of::<u64>() }>();
+        let place = place
+            .expect("a word is inside the memory")
+            .as_mut_ptr()
+            .cast::<u64>();
+        assert!(
+            place.is_aligned(),
+            "a word is at a multiple of 8 bytes, and not at {at}"
+        );
+        // SAFETY: the place is aligned, valid for as long as `self` is borrowed, and reached by nothing else here. Other
+        // processes only read it.
+        let place = unsafe { AtomicU64::from_ptr(place) };
+        place.swap(word.to_le(), Ordering::AcqRel);
     }
 
     /// Makes the memory read-only, for pointers from before too: a write kills the process by SIGSEGV.

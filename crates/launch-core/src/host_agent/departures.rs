@@ -4,7 +4,7 @@
 use std::collections::btree_map::Entry;
 
 use ropewalk_membership::{Cause, Departure};
-use ropewalk_names::{Held, Incarnation, Rank, RegionHandle};
+use ropewalk_names::{Held, HoldId, Incarnation, Rank, RegionHandle};
 
 use super::{Action, HostAgent, ToRank};
 use crate::{protocol::Report, verdict::MemoryShortage};
@@ -128,6 +128,15 @@ impl HostAgent {
             },
         );
         self.depart_after_exposures(rank);
+    }
+
+    /// Memory of a rank that is gone does not count.
+    pub fn handle_not_exposed(&mut self, rank: Rank, id: HoldId) {
+        if let Some(departing) = self.departing.get_mut(&rank) {
+            departing.exposures -= 1;
+            self.holdings.release(rank, id);
+            self.depart_after_exposures(rank);
+        }
     }
 
     /// Who hears of a departure, here or on another host, must know already where the data of that rank is.

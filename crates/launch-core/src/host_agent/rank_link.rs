@@ -10,7 +10,7 @@ use ropewalk_names::{Address, Held, HoldId, Identity, Incarnation, JobId, Rank, 
 pub enum FromRank {
     /// The rank reads its link: tell it of departures, now and later.
     Attach,
-    /// Keep the memory that came with this message.
+    /// Keep the memory that came with this message. Its label may be in the memory, which says later if it counts.
     Hold(Held),
     /// A program of the rank asks who it is.
     Join,

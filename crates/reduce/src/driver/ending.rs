@@ -12,6 +12,7 @@ use ropewalk_reduce_core::{Contributions, End, Session};
 use super::{
     progress::ProgressThread,
     reduction::{Completion, SlotResult},
+    seat::Seat,
 };
 use crate::outcome::{Receipt, ReductionError, verdict};
 
@@ -37,9 +38,10 @@ impl ProgressThread {
         self.account.note_end();
         self.copies.disown(&mut self.engine, self.shared.rank, session);
         let hold = running.take_hold();
-        match &self.seat {
-            Some(seat) if seat.has_to_keep(session) => self.releases.keep(session, hold),
-            _ => self.release(hold),
+        let has_to_keep = |seat: &Seat| seat.has_to_keep(session);
+        match (hold, self.seat.as_ref().is_some_and(has_to_keep)) {
+            (Some(hold), true) => self.releases.keep(session, hold),
+            (hold, _) => self.release(hold),
         }
         self.shared.set_failed(result.is_err());
         let rank = self.shared.rank;
@@ -76,8 +78,10 @@ impl ProgressThread {
         self.given_up.is_some()
     }
 
-    pub(super) fn release(&mut self, hold: Option<(HoldId, Bytes)>) {
-        self.releases.due.extend(hold);
+    pub(super) fn release(&mut self, hold: Option<(Option<HoldId>, Bytes)>) {
+        if let Some((name, memory)) = hold {
+            self.releases.add(name, memory);
+        }
     }
 
     /// Lets go of memory that nobody needs any more, and completes the reductions that waited for that.
@@ -97,7 +101,7 @@ pub(super) struct Releases {
     /// When the agent is told of them at the latest: each message wakes it.
     tell_at: Option<Instant>,
     /// Memory of sessions whose ends others may not have heard.
-    kept: BTreeMap<Session, (HoldId, Bytes)>,
+    kept: BTreeMap<Session, (Option<HoldId>, Bytes)>,
 }
 
 impl Releases {
@@ -114,19 +118,28 @@ impl Releases {
         Some(if tell_at > now { tell_at } else { now + pause })
     }
 
-    fn keep(&mut self, session: Session, hold: Option<(HoldId, Bytes)>) {
-        self.kept.extend(hold.map(|hold| (session, hold)));
+    /// The agent need not hold this memory any more. It is to be told if the memory has a name.
+    pub(super) fn add(&mut self, name: Option<HoldId>, memory: Bytes) {
+        self.due.extend(name.map(|name| (name, memory)));
+    }
+
+    fn keep(&mut self, session: Session, hold: (Option<HoldId>, Bytes)) {
+        self.kept.insert(session, hold);
     }
 
     /// This rank leaves, and nobody waits for anything of it.
     pub(super) fn let_go_of_all(&mut self) {
-        self.due.extend(std::mem::take(&mut self.kept).into_values());
+        for (name, memory) in std::mem::take(&mut self.kept).into_values() {
+            self.add(name, memory);
+        }
         self.tell_at = Some(Instant::now());
     }
 
     /// Others have heard the end of a session.
     pub(super) fn let_go(&mut self, session: Session) {
-        self.due.extend(self.kept.remove(&session));
+        if let Some((name, memory)) = self.kept.remove(&session) {
+            self.add(name, memory);
+        }
     }
 
     /// Tells the agent, if it has room for that, and it is worth it or time, or somebody waits for the memory.
@@ -283,7 +296,7 @@ mod tests {
         let (lent, loan) = LentMemory::new(Arc::new(memory), 10);
         let mut releases = Releases::default();
         let session = Session { group: 1, call: 2 };
-        releases.keep(session, Some((HoldId(3), Bytes::from_owner(lent))));
+        releases.keep(session, (Some(HoldId(3)), Bytes::from_owner(lent)));
         assert!(releases.due.is_empty());
         releases.let_go(session);
         let begun = Instant::now();

@@ -329,7 +329,7 @@ impl Group {
         &self,
         id: ReductionId,
         signature: Signature,
-        memory: ContributionMemory,
+        mut memory: ContributionMemory,
         fold: Fold,
         options: &ReduceOptions,
         completion: Completion,
@@ -349,7 +349,7 @@ impl Group {
         let mut begin = self.begin(id, signature, length, fold, options.timeout, completion)?;
         let hold = match options.protection {
             Protection::None => None,
-            _ => self.protect(&memory, &contribution)?,
+            _ => self.protect(&mut memory, &contribution)?,
         };
         let (token, bytes) = (contribution.token, memory.into_bytes());
         match wished {
@@ -578,14 +578,13 @@ impl Group {
     /// Offers a contribution to the agent, if there is one.
     pub(super) fn protect(
         &self,
-        memory: &ContributionMemory,
+        memory: &mut ContributionMemory,
         contribution: &Contribution,
     ) -> Result<Option<Hold>, ReduceError> {
-        // Memory without a descriptor was given back, and is no contribution.
-        let (Some(link), Some(memory)) = (&self.job.link, memory.descriptor()) else {
+        let Some(link) = &self.job.link else {
             return Ok(None);
         };
-        Hold::offer(link, self.job.next_hold(), contribution, memory).map(Some)
+        Hold::offer(link, || self.job.next_hold(), contribution, memory).map(Some)
     }
 }
 

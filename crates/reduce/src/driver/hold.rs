@@ -1,7 +1,7 @@
 //! The protection of a contribution by the agent of its host.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     sync::Arc,
     task::Poll,
     time::{Duration, Instant},
@@ -10,14 +10,19 @@ use std::{
 use ropewalk_fabric::{AgentLink, AgentLinkError, Held, HoldId, ToAgent};
 use ropewalk_reduce_core::Session;
 
-use super::{progress::ProgressThread, reduction::ReduceError};
+use super::{
+    contribution::{ContributionMemory, StandingHold},
+    progress::ProgressThread,
+    reduction::ReduceError,
+};
 use crate::message::Contribution;
 
 /// The agent's part in the protection of a contribution.
 #[derive(Debug)]
 pub(super) enum Hold {
-    /// The agent has the memory: the contribution outlives its process.
-    Held(HoldId),
+    /// The agent has the memory: the contribution outlives its process. Without a name the memory itself says until
+    /// when it counts, and the agent is not told.
+    Held(Option<HoldId>),
     /// The agent had no room for the message. No other rank hears of the contribution before the agent has it.
     Waits(Waiting),
 }
@@ -26,22 +31,23 @@ pub(super) enum Hold {
 #[derive(Debug)]
 pub(super) struct Waiting {
     link: Arc<AgentLink>,
-    id: HoldId,
     message: ToAgent,
     memory: OwnedFd,
+    /// For memory that the agent holds for good.
+    standing: Option<Arc<StandingHold>>,
     since: Instant,
 }
 
 impl Hold {
-    /// Offers memory to the agent. Never waits.
+    /// Offers a contribution to the agent, which knows new memory by this name. Never waits.
     ///
     /// # Errors
     /// If the agent cannot be told, for another reason than a full link.
     pub(super) fn offer(
         link: &Arc<AgentLink>,
-        id: HoldId,
+        name: impl FnOnce() -> HoldId,
         contribution: &Contribution,
-        memory: BorrowedFd<'_>,
+        memory: &mut ContributionMemory,
     ) -> Result<Self, ReduceError> {
         let label = postcard::to_allocvec(contribution).map_err(AgentLinkError::Encoding);
         let label = label.map_err(ReduceError::Protection)?;
@@ -49,16 +55,23 @@ impl Hold {
             let error = AgentLinkError::TooLarge { size: label.len() };
             return Err(ReduceError::Protection(error));
         }
-        let message = ToAgent::Hold(Held { id, label });
-        match link.send(&message, Some(memory)) {
-            Ok(()) => Ok(Self::Held(id)),
-            Err(AgentLinkError::Full) => Ok(Self::Waits(Waiting {
-                link: Arc::clone(link),
-                id,
-                message,
-                memory: memory.try_clone_to_owned().map_err(ReduceError::Memory)?,
-                since: Instant::now(),
-            })),
+        let standing = memory.set_label(&label).cloned();
+        let message = match &standing {
+            Some(standing) if standing.is_held() => return Ok(Self::Held(None)),
+            Some(standing) => ToAgent::HoldLabelled(standing.name(name)),
+            None => ToAgent::Hold(Held { id: name(), label }),
+        };
+        // Memory that was given back is no contribution.
+        let memory = memory.descriptor().ok_or(ReduceError::JobEnded)?;
+        let mut hold = Self::Waits(Waiting {
+            link: Arc::clone(link),
+            message,
+            memory: memory.try_clone_to_owned().map_err(ReduceError::Memory)?,
+            standing,
+            since: Instant::now(),
+        });
+        match hold.send() {
+            Ok(()) | Err(AgentLinkError::Full) => Ok(hold),
             Err(error) => Err(ReduceError::Protection(error)),
         }
     }
@@ -68,16 +81,30 @@ impl Hold {
     /// An error leaves it waiting: the link tells by itself that the agent is gone, and the system may lack memory for
     /// a moment only.
     pub(super) fn offer_again(&mut self) -> Poll<Option<Duration>> {
-        let Self::Waits(waiting) = self else {
-            return Poll::Ready(None);
+        let since = match self {
+            Self::Held(_) => return Poll::Ready(None),
+            Self::Waits(waiting) => waiting.since,
         };
-        let sent = waiting.link.send(&waiting.message, Some(waiting.memory.as_fd()));
-        if sent.is_err() {
-            return Poll::Pending;
+        match self.send() {
+            Ok(()) => Poll::Ready(Some(since.elapsed())),
+            Err(_) => Poll::Pending,
         }
-        let waited = waiting.since.elapsed();
-        *self = Self::Held(waiting.id);
-        Poll::Ready(Some(waited))
+    }
+
+    /// Sends what waits.
+    fn send(&mut self) -> Result<(), AgentLinkError> {
+        let Self::Waits(waiting) = self else { return Ok(()) };
+        waiting
+            .link
+            .send(&waiting.message, Some(waiting.memory.as_fd()))?;
+        if let Some(standing) = &waiting.standing {
+            standing.note_held();
+        }
+        *self = Self::Held(match &waiting.message {
+            ToAgent::Hold(held) => Some(held.id),
+            _ => None,
+        });
+        Ok(())
     }
 }
 
@@ -114,12 +141,15 @@ impl ProgressThread {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_fabric::memfd::WritableMemfd;
+    use ropewalk_fabric::{LabelledMemfd, memfd::HeldMemfd};
     use ropewalk_names::Rank;
     use ropewalk_reduce_core::{Contributions, Member, OnLoss, Order, Token};
 
     use super::*;
-    use crate::signature::{RootFailure, Signature};
+    use crate::{
+        driver::contribution::SpareMemory,
+        signature::{RootFailure, Signature},
+    };
 
     fn contribution() -> Contribution {
         Contribution {
@@ -143,10 +173,14 @@ mod tests {
         }
     }
 
+    fn offer(link: &Arc<AgentLink>, id: u64, memory: &mut ContributionMemory) -> Result<Hold, ReduceError> {
+        Hold::offer(link, || HoldId(id), &contribution(), memory)
+    }
+
     /// The memory that the agent takes first.
     fn taken(agent: &AgentLink) -> Option<(HoldId, OwnedFd)> {
         match agent.receive().unwrap()? {
-            (ToAgent::Hold(held), Some(memory)) => Some((held.id, memory)),
+            (ToAgent::HoldLabelled(id), Some(memory)) => Some((id, memory)),
             other => panic!("not a hold: {other:?}"),
         }
     }
@@ -157,12 +191,13 @@ mod tests {
     fn memory_waits_for_an_agent_that_does_not_read() {
         let (agent, link) = AgentLink::pair().unwrap();
         let link = Arc::new(link);
-        let memory = WritableMemfd::with("test", &[&[1, 2, 3, 4]], 4096).unwrap();
-        let offer = |number| Hold::offer(&link, HoldId(number), &contribution(), memory.as_fd()).unwrap();
+        let spare = SpareMemory::default();
         let begun = Instant::now();
         let mut number = 0;
+        let mut offered = Vec::new();
         let mut hold = loop {
-            match offer(number) {
+            offered.push(ContributionMemory::new(&spare, &[1, 2, 3, 4]).unwrap());
+            match offer(&link, number, offered.last_mut().unwrap()).unwrap() {
                 Hold::Held(_) => number += 1,
                 waits => break waits,
             }
@@ -179,7 +214,7 @@ mod tests {
             panic!("there is room");
         };
         assert!(waited <= begun.elapsed());
-        assert!(matches!(hold, Hold::Held(HoldId(id)) if id == number));
+        assert!(matches!(hold, Hold::Held(None)));
         assert_eq!(hold.offer_again(), Poll::Ready(None));
         let (id, held) = taken(&agent).unwrap();
         let mut content = [0; 4];
@@ -188,22 +223,51 @@ mod tests {
         assert!(taken(&agent).is_none());
     }
 
+    /// The agent is told of short memory once, and finds in it the contribution that counts when the rank is gone.
+    #[test]
+    fn short_memory_is_held_for_good() {
+        let (agent, link) = AgentLink::pair().unwrap();
+        let link = Arc::new(link);
+        let spare = SpareMemory::new(Some(Arc::clone(&link)));
+        for round in 0..10_u8 {
+            let mut memory = ContributionMemory::new(&spare, &[round; 4]).unwrap();
+            let hold = offer(&link, u64::from(round), &mut memory).unwrap();
+            assert!(matches!(hold, Hold::Held(None)));
+        }
+        let mut last = ContributionMemory::new(&spare, &[77; 4]).unwrap();
+        offer(&link, 11, &mut last).unwrap();
+        let (id, memory) = taken(&agent).unwrap();
+        assert_eq!(id, HoldId(0));
+        assert!(taken(&agent).is_none());
+        let held = HeldMemfd::of(memory.try_clone().unwrap()).unwrap();
+        // A process that is gone cannot write any more.
+        std::mem::forget(last);
+        let (label, data) = LabelledMemfd::left_in(held).unwrap().unwrap();
+        assert_eq!(
+            postcard::from_bytes::<Contribution>(&label).unwrap(),
+            contribution()
+        );
+        assert_eq!(data[..4], [77; 4]);
+        drop(spare);
+    }
+
     /// A contribution goes on waiting when the agent is gone: the link tells that to the machines.
     #[test]
     fn memory_waits_for_the_word_that_the_agent_is_gone() {
         let (agent, link) = AgentLink::pair().unwrap();
         let link = Arc::new(link);
-        let memory = WritableMemfd::with("test", &[&[1]], 4096).unwrap();
+        let spare = SpareMemory::default();
+        let memory = || ContributionMemory::new(&spare, &[1]).unwrap();
+        let mut offered = Vec::new();
         let mut hold = loop {
-            if let waits @ Hold::Waits(_) =
-                Hold::offer(&link, HoldId(0), &contribution(), memory.as_fd()).unwrap()
-            {
+            offered.push(memory());
+            if let waits @ Hold::Waits(_) = offer(&link, 0, offered.last_mut().unwrap()).unwrap() {
                 break waits;
             }
         };
         drop(agent);
         assert_eq!(hold.offer_again(), Poll::Pending);
-        let refused = Hold::offer(&link, HoldId(1), &contribution(), memory.as_fd());
+        let refused = offer(&link, 1, &mut memory());
         assert!(matches!(
             refused,
             Err(ReduceError::Protection(AgentLinkError::Closed))

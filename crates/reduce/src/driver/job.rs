@@ -150,13 +150,13 @@ impl Job {
             roster: joined.roster,
             visitors: Mutex::default(),
             tracer: Tracer::new(joined.link.clone()),
+            spare_memory: SpareMemory::new(joined.link.clone()),
             link: joined.link,
             waker: engine.waker(),
             turns: Arc::clone(&turns),
             inbox: Inbox::new(WISHES_MAX),
             calls: Mutex::default(),
             holds: Arc::default(),
-            spare_memory: SpareMemory::default(),
             standing: Standing::default(),
             tables,
         });
@@ -355,7 +355,7 @@ impl Shared {
             inbox: Inbox::new(WISHES_MAX),
             calls: Mutex::default(),
             holds: Arc::clone(&self.holds),
-            spare_memory: SpareMemory::default(),
+            spare_memory: self.spare_memory.clone(),
             standing: Standing {
                 has_failed: AtomicBool::new(self.has_failed()),
                 ..Standing::default()

@@ -131,7 +131,7 @@ impl ProgressThread {
         match wish {
             Wish::Begin(begin) => self.begin(*begin),
             Wish::Cancel => self.hasten_cancelled(),
-            Wish::Release(hold, bytes) => self.release(Some((hold, bytes))),
+            Wish::Release(hold, bytes) => self.release(Some((Some(hold), bytes))),
             Wish::Leave(done) => match &mut self.council {
                 Some(council) => council.leave(done),
                 None => drop(done),

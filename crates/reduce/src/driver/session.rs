@@ -87,8 +87,8 @@ pub(super) enum Originals {
 }
 
 impl Originals {
-    /// The memory that the agent need not hold any more.
-    pub(super) fn take_hold(&mut self) -> Option<(HoldId, Bytes)> {
+    /// The memory that the agent need not hold any more, and its name if the agent is to be told.
+    pub(super) fn take_hold(&mut self) -> Option<(Option<HoldId>, Bytes)> {
         match self {
             Self::Own { hold, bytes, .. } => match hold.take()? {
                 Hold::Held(hold) => Some((hold, bytes.clone())),
@@ -189,8 +189,8 @@ impl Running {
         self.place
     }
 
-    /// The memory that the agent need not hold any more.
-    pub(super) fn take_hold(&mut self) -> Option<(HoldId, Bytes)> {
+    /// The memory that the agent need not hold any more, and its name if the agent is to be told.
+    pub(super) fn take_hold(&mut self) -> Option<(Option<HoldId>, Bytes)> {
         self.originals.take_hold()
     }
 

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use ropewalk_launch_core::{
     group_plan::GroupPlan,
     host_agent::{Action, ToRank},
@@ -15,6 +14,7 @@ use rustix::process::Pid;
 use super::{
     Agent,
     groups::OwnGroup,
+    held_memory::Left,
     rank_link::to_rank,
     singleton,
     starting::{NewRank, StartKit, no_descriptors},
@@ -28,14 +28,18 @@ impl Agent {
             Action::Expose(rank, held) => {
                 let memory = self.ranks.held.remove(&(rank, held.id));
                 let memory = memory.expect("the mind exposes only what it said to keep, and once");
-                let bytes = memory.into_bytes().unwrap_or_else(|error| {
-                    // Whoever wants to read it is told that it is not there.
+                let (left, error) = memory.left(held);
+                if let Some(error) = error {
                     let text = format!("what it left cannot be read: {error}");
                     self.uplink.report(Report::Notice { rank, text });
-                    Bytes::new()
-                });
-                let handle = self.uplink.branch.endpoint().expose(bytes);
-                self.mind.handle_exposed(rank, held, handle);
+                }
+                match left {
+                    Left::Counts(held, bytes) => {
+                        let handle = self.uplink.branch.endpoint().expose(bytes);
+                        self.mind.handle_exposed(rank, held, handle);
+                    }
+                    Left::Nothing(id) => self.mind.handle_not_exposed(rank, id),
+                }
             }
             Action::Withdraw(handle) => drop(self.uplink.branch.endpoint().withdraw(&handle)),
             Action::Fence(gone) => self.uplink.branch.endpoint().fence(gone),

@@ -12,7 +12,9 @@ use rustix::{
 };
 
 use super::{
-    Agent, pmix,
+    Agent,
+    held_memory::HeldMemory,
+    pmix,
     poller::Channel,
     rank_io::{RankIo, Reading},
     rank_link::from_rank,
@@ -111,12 +113,13 @@ impl Agent {
             Reading::Some(Ok((message, memory))) => {
                 self.activity.note();
                 let size = memory.as_ref().map(|memory| memory.length() as u64);
-                let id = match &message {
-                    ToAgent::Hold(held) => Some(held.id),
+                let held = match (&message, memory) {
+                    (ToAgent::Hold(held), Some(memory)) => Some((held.id, HeldMemory::Described(memory))),
+                    (ToAgent::HoldLabelled(id), Some(memory)) => Some((*id, HeldMemory::Labelled(memory))),
                     _ => None,
                 };
                 let keep = self.mind.handle_link(rank, from_rank(message), size);
-                if let (true, Some(id), Some(memory)) = (keep, id, memory) {
+                if let Some((id, memory)) = held.filter(|_| keep) {
                     self.ranks.held.insert((rank, id), memory);
                 }
                 true

@@ -7,6 +7,7 @@ mod asking;
 mod ends;
 mod events;
 mod groups;
+mod held_memory;
 mod inputs;
 mod limits;
 mod memory_kills;

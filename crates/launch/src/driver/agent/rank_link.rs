@@ -1,6 +1,6 @@
 //! Translates between the packets of the link to a rank and the agent's mind.
 
-use ropewalk_fabric::{FromAgent, JobKey, ToAgent, Welcome};
+use ropewalk_fabric::{FromAgent, Held, JobKey, ToAgent, Welcome};
 use ropewalk_launch_core::host_agent::{FromRank, ToRank};
 
 /// A packet of a rank, for the mind.
@@ -8,6 +8,10 @@ pub(super) fn from_rank(packet: ToAgent) -> FromRank {
     match packet {
         ToAgent::Attach => FromRank::Attach,
         ToAgent::Hold(held) => FromRank::Hold(held),
+        ToAgent::HoldLabelled(id) => FromRank::Hold(Held {
+            id,
+            label: Vec::new(),
+        }),
         ToAgent::Join => FromRank::Join,
         ToAgent::Release(id) => FromRank::Release(id),
         ToAgent::Trace(event) => FromRank::Trace(event),

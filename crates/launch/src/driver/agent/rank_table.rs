@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, mem, ops::Range};
 
 use litemap::LiteMap;
-use ropewalk_fabric::{FromAgent, HoldId, memfd::HeldMemfd};
+use ropewalk_fabric::{FromAgent, HoldId};
 use ropewalk_launch_core::protocol::Report;
 use ropewalk_names::Rank;
 use rustix::{
@@ -12,6 +12,7 @@ use rustix::{
 };
 
 use super::{
+    held_memory::HeldMemory,
     outputs::Outputs,
     pmi_port,
     poller::{Channel, Poller, Source},
@@ -25,7 +26,7 @@ pub(super) struct RankTable {
     pub(super) indices: BTreeMap<Rank, usize>,
     pub(super) pids: LiteMap<i32, usize>,
     /// Memory of ranks that live; that of the dead is with the endpoint.
-    pub(super) held: BTreeMap<(Rank, HoldId), HeldMemfd>,
+    pub(super) held: BTreeMap<(Rank, HoldId), HeldMemory>,
     /// The bytes that were read last.
     buffer: Vec<u8>,
 }

@@ -18,8 +18,8 @@ use crate::{
 pub(in crate::driver) struct Ended {
     pub(in crate::driver) completion: Completion,
     pub(in crate::driver) result: SlotResult,
-    /// The memory that the agent need not hold any more.
-    pub(in crate::driver) hold: Option<(HoldId, bytes::Bytes)>,
+    /// The memory that the agent need not hold any more, and its name if the agent is to be told.
+    pub(in crate::driver) hold: Option<(Option<HoldId>, bytes::Bytes)>,
 }
 
 /// The records of one call that all ranks have posted.

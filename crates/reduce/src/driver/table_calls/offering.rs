@@ -155,7 +155,8 @@ impl Group {
     ) -> Result<(), ReduceError> {
         let (id, signature) = (offered.id, offered.signature);
         let member = self.place()?;
-        let memory = ContributionMemory::new(self.spare_memory(), data).map_err(ReduceError::Memory)?;
+        let memory = ContributionMemory::new(self.spare_memory(), data);
+        let mut memory = memory.map_err(ReduceError::Memory)?;
         let contribution = Contribution {
             session: id.session(),
             members: self.members_if_not_all(),
@@ -167,7 +168,7 @@ impl Group {
         };
         let hold = match offered.options.protection {
             Protection::None => None,
-            _ => self.protect(&memory, &contribution)?,
+            _ => self.protect(&mut memory, &contribution)?,
         };
         if let Some(Hold::Waits(_)) = hold {
             call.begin.completion.unsettle();

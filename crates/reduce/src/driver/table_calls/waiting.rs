@@ -210,7 +210,7 @@ impl Shared {
         let has_news = !(ended.is_empty() && left.is_empty());
         let several = ended.len() > 1;
         for ended in ended {
-            if let Some((hold, bytes)) = ended.hold {
+            if let Some((Some(hold), bytes)) = ended.hold {
                 self.wish(Wish::Release(hold, bytes));
             }
             ended.completion.complete(ended.result);
