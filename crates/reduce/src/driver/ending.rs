@@ -86,10 +86,8 @@ impl ProgressThread {
 
     /// Lets go of memory that nobody needs any more, and completes the reductions that waited for that.
     pub(super) fn give_back(&mut self) {
-        let now = Instant::now();
-        let is_awaited = !self.returns.waiting.is_empty();
-        self.releases.send(self.link.as_deref(), now, is_awaited);
-        self.returns.see_to(now);
+        self.releases.send(self.link.as_deref());
+        self.returns.see_to(Instant::now());
     }
 }
 
@@ -98,24 +96,14 @@ impl ProgressThread {
 #[derive(Default)]
 pub(super) struct Releases {
     due: VecDeque<(HoldId, Bytes)>,
-    /// When the agent is told of them at the latest: each message wakes it.
-    tell_at: Option<Instant>,
     /// Memory of sessions whose ends others may not have heard.
     kept: BTreeMap<Session, (Option<HoldId>, Bytes)>,
 }
 
 impl Releases {
-    /// So many small pieces of memory are let go of together.
-    const TOGETHER: usize = 8;
-    /// One of so many bytes is wanted again.
-    const LARGE: usize = 64 << 10;
-    /// So long a piece waits for others.
-    const PATIENCE: Duration = Duration::from_millis(2);
-
-    /// When to tell the agent; after `pause` if it had no room.
-    pub(super) fn next_deadline(&self, now: Instant, pause: Duration) -> Option<Instant> {
-        let tell_at = self.tell_at.filter(|_| !self.due.is_empty())?;
-        Some(if tell_at > now { tell_at } else { now + pause })
+    /// Says if the agent had no room to hear of some.
+    pub(super) fn are_due(&self) -> bool {
+        !self.due.is_empty()
     }
 
     /// The agent need not hold this memory any more. It is to be told if the memory has a name.
@@ -132,7 +120,6 @@ impl Releases {
         for (name, memory) in std::mem::take(&mut self.kept).into_values() {
             self.add(name, memory);
         }
-        self.tell_at = Some(Instant::now());
     }
 
     /// Others have heard the end of a session.
@@ -142,17 +129,8 @@ impl Releases {
         }
     }
 
-    /// Tells the agent, if it has room for that, and it is worth it or time, or somebody waits for the memory.
-    fn send(&mut self, link: Option<&AgentLink>, now: Instant, is_awaited: bool) {
-        if self.due.is_empty() {
-            return;
-        }
-        let tell_at = *self.tell_at.get_or_insert(now + Self::PATIENCE);
-        let is_long = |(_, memory): &(HoldId, Bytes)| memory.len() >= Self::LARGE;
-        let is_worth_it = is_awaited || self.due.len() >= Self::TOGETHER || self.due.iter().any(is_long);
-        if !is_worth_it && now < tell_at {
-            return;
-        }
+    /// Tells the agent, as far as it has room for that.
+    fn send(&mut self, link: Option<&AgentLink>) {
         while let Some((hold, _)) = self.due.front() {
             let sent = link.map(|link| link.send(&ToAgent::Release(*hold), None));
             if let Some(Err(AgentLinkError::Full)) = sent {
@@ -160,7 +138,6 @@ impl Releases {
             }
             self.due.pop_front();
         }
-        self.tell_at = None;
     }
 }
 
@@ -299,44 +276,14 @@ mod tests {
         releases.keep(session, (Some(HoldId(3)), Bytes::from_owner(lent)));
         assert!(releases.due.is_empty());
         releases.let_go(session);
-        let begun = Instant::now();
-        let later = begun + Releases::PATIENCE;
-        releases.send(Some(&rank), begun, false);
-        releases.send(Some(&rank), later, false);
+        releases.send(Some(&rank));
         assert!(!loan.is_over() && !releases.due.is_empty());
         while agent.receive::<ToAgent>().unwrap().is_some() {}
-        releases.send(Some(&rank), later, false);
+        releases.send(Some(&rank));
         assert!(loan.is_over() && releases.due.is_empty());
         assert_eq!(
             agent.receive::<ToAgent>().unwrap().unwrap().0,
             ToAgent::Release(HoldId(3))
         );
-    }
-
-    /// Short memory is let go of together, or after a while; long memory at once.
-    #[test]
-    fn short_memory_is_let_go_of_together() {
-        let (agent, rank) = AgentLink::pair().unwrap();
-        let mut releases = Releases::default();
-        let begun = Instant::now();
-        let released = || std::iter::from_fn(|| agent.receive::<ToAgent>().unwrap()).count();
-        let let_go = |releases: &mut Releases, bytes: usize| {
-            releases.due.push_back((HoldId(1), Bytes::from(vec![0; bytes])));
-            releases.send(Some(&rank), begun, false);
-            released()
-        };
-        assert_eq!(let_go(&mut releases, 8), 0);
-        releases.send(Some(&rank), begun + Releases::PATIENCE, false);
-        assert_eq!(released(), 1);
-        let told: Vec<usize> = (0..Releases::TOGETHER)
-            .map(|_| let_go(&mut releases, 8))
-            .collect();
-        assert_eq!(told.iter().sum::<usize>(), Releases::TOGETHER);
-        assert_eq!(told.last(), Some(&Releases::TOGETHER));
-        assert_eq!(let_go(&mut releases, Releases::LARGE), 1);
-        assert_eq!(let_go(&mut releases, 8), 0);
-        // Somebody waits for its memory.
-        releases.send(Some(&rank), begun, true);
-        assert_eq!(released(), 1);
     }
 }

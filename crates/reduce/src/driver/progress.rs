@@ -476,7 +476,7 @@ impl ProgressThread {
         let seat = seat.and_then(|deadline| self.origin.checked_add(deadline));
         let is_unsent =
             !self.outbox.is_empty(&self.roads) || self.council.as_ref().is_some_and(Council::has_unsent);
-        let is_unsent = is_unsent || !self.waiting_for_agent.is_empty();
+        let is_unsent = is_unsent || !self.waiting_for_agent.is_empty() || self.releases.are_due();
         let unsent = is_unsent.then(|| now + UNSENT_RETRY);
         let overdue = self.running.values().filter_map(|running| running.deadline).min();
         let deadlines = [
@@ -491,7 +491,6 @@ impl ProgressThread {
             self.shared.tables.as_ref().and_then(Tables::next_deadline),
             self.returns.next_deadline(),
             self.copies.next_deadline(),
-            self.releases.next_deadline(now, UNSENT_RETRY),
             self.account.next_deadline(now),
             self.engine.next_deadline(),
         ];
