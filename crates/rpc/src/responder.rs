@@ -108,11 +108,17 @@ impl<O: Serialize> Responder<O> {
 
     /// Answers the call. It is sent when the engine is driven next, which is woken for it.
     pub fn answer(mut self, result: Result<O, Fault>) {
-        if let Some(reply) = self.reply.take() {
-            let mut body = Body::new();
-            encode_result(&result, reply.handling(), &mut body);
+        if let Some((reply, body)) = self.encode(&result) {
             self.replies.push(reply, body);
         }
+    }
+
+    /// Where the answer goes, and what it is.
+    pub(crate) fn encode(&mut self, result: &Result<O, Fault>) -> Option<(ReplyTo, Body)> {
+        let reply = self.reply.take()?;
+        let mut body = Body::new();
+        encode_result(result, reply.handling(), &mut body);
+        Some((reply, body))
     }
 }
 

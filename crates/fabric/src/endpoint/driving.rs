@@ -68,6 +68,18 @@ impl Endpoint {
         self.inbox.len() - before + usize::from(woken)
     }
 
+    /// Sends what was queued since the last [`progress`](Self::progress), as far as that is possible at once, and looks
+    /// for nothing that has come: the last thing to do before a sleep.
+    pub fn send_queued(&mut self) {
+        if self.fork_guard.is_forked() {
+            return;
+        }
+        for index in 0..self.providers.len() {
+            let (_, providers, mut around) = self.around(self.now, index, false);
+            providers[index].send_queued(&mut around);
+        }
+    }
+
     /// Returns true if the last [`progress`](Self::progress) received anything, or could go on sending what a
     /// peer had no room for, be it only a part of something: more is likely to follow at once.
     pub fn has_moved(&self) -> bool {

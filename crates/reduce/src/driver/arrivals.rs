@@ -278,7 +278,7 @@ impl ProgressThread {
                     if letters.to == self.shared.rank =>
                 {
                     self.take_forwarded(now, *letters);
-                    responder.answer(Ok(()));
+                    self.engine.answer(responder, Ok(()));
                 }
                 Mail::Collect(letters, responder) => self.carrier.collect(now, *letters, responder),
                 Mail::Together(letters) => {
@@ -361,7 +361,7 @@ impl ProgressThread {
         let now = self.now();
         for (read, result) in self.arrivals.collect() {
             let result = result.map(|buffer| self.take_chunk(&read.chunk, Memory::Shared(buffer)));
-            read.responder.answer(result.map(|()| now));
+            self.engine.answer(read.responder, result.map(|()| now));
         }
         let (chunks, failed) = self.inherited.collect();
         for (chunk, memory) in chunks {

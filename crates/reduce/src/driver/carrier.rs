@@ -104,9 +104,9 @@ impl Carrier {
             if let Some(result) = self.gathered[at].0.try_take() {
                 let (_, responders) = self.gathered.swap_remove(at);
                 let result = result.map_err(Fault::new);
-                responders
-                    .into_iter()
-                    .for_each(|responder| responder.answer(result.clone()));
+                for responder in responders {
+                    engine.answer(responder, result.clone());
+                }
             }
         }
         for at in (0..self.spreads.len()).rev() {
@@ -120,7 +120,7 @@ impl Carrier {
                 } = self.spreads.swap_remove(at);
                 missed.extend(letters.into_iter().map(|letters| letters.to));
                 missed.extend(calls.into_iter().map(|(rank, _)| rank));
-                responder.answer(Ok(missed));
+                engine.answer(responder, Ok(missed));
             }
         }
     }

@@ -45,7 +45,7 @@ impl ProgressThread {
         let there = match place {
             Some(place) => Some((place, responder)),
             None => {
-                responder.answer(Ok(now));
+                self.engine.answer(responder, Ok(now));
                 None
             }
         };

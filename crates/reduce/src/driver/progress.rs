@@ -537,6 +537,9 @@ impl Machines for ProgressThread {
             self.shared.turns.tell();
         }
         self.tell_counters();
+        if is_done {
+            self.engine.send_queued();
+        }
         let idle = is_done.then(|| self.idle()).flatten();
         idle.map_or(Turn::Again, Turn::Idle)
     }

@@ -22,10 +22,14 @@ use std::{
 };
 
 use ropewalk_fabric::{Address, Endpoint, Identity, Messages, PeerDeath, PeerId, SubmitError, ToPeer, Waker};
+use serde::Serialize;
 
 pub use self::{batch::Batch, in_progress::InProgress};
 use self::{bulk::Bulk, calls::Calls, ground::Ground, guests::Guests, serving::Serving};
-use crate::{Caller, EngineOptions, Metrics, input::Input, promise::Work, responder::ReplyTo, spin::Spin};
+use crate::{
+    Caller, EngineOptions, Fault, Metrics, Responder, input::Input, promise::Work, responder::ReplyTo,
+    spin::Spin,
+};
 
 /// Serves procedures to peers and calls theirs.
 ///
@@ -200,6 +204,20 @@ impl Engine {
         }
         self.ground.driving = false;
         happened
+    }
+
+    /// Answers a call that this engine serves, as [`Responder::answer`] does in other threads: without waking the
+    /// engine.
+    pub fn answer<O: Serialize>(&mut self, mut responder: Responder<O>, result: Result<O, Fault>) {
+        if let Some((to, body)) = responder.encode(&result) {
+            self.serving.answer(&mut self.ground, to, body);
+        }
+    }
+
+    /// Sends what was queued since the last [`progress`](Self::progress), as far as that is possible at once: the last
+    /// thing to do before a sleep. It spares a round of progress that finds nothing.
+    pub fn send_queued(&mut self) {
+        self.ground.endpoint.send_queued();
     }
 
     /// When [`progress`](Self::progress) has to be called although the descriptor is not readable; in the

@@ -17,14 +17,7 @@ impl<L> Serving<L> {
         let mut happened = 0;
         for (to, body) in self.replies.take() {
             happened += 1;
-            if self.deferred.end(to.peer, to.tag) {
-                ground.metrics.requests.failures.cancelled += 1;
-                // Nobody waits for it, unless it may be asked for again.
-                if to.once.is_none() {
-                    continue;
-                }
-            }
-            self.reply(ground, to, body);
+            self.answer(ground, to, body);
         }
         if !self.unsent.is_empty() {
             let now = ground.now();
@@ -35,6 +28,18 @@ impl<L> Serving<L> {
             });
         }
         happened
+    }
+
+    /// Answers a call that its handler has taken.
+    pub(in crate::engine) fn answer(&mut self, ground: &mut Ground, to: ReplyTo, body: Body) {
+        if self.deferred.end(to.peer, to.tag) {
+            ground.metrics.requests.failures.cancelled += 1;
+            // Nobody waits for it, unless it may be asked for again.
+            if to.once.is_none() {
+                return;
+            }
+        }
+        self.reply(ground, to, body);
     }
 
     /// Begins to collect the replies to the calls of a batch.
