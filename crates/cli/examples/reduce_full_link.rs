@@ -17,6 +17,8 @@ type Failure = Box<dyn std::error::Error>;
 
 /// A link has room for some 200 contributions, and each of these needs a descriptor.
 const CALLS: u64 = 350;
+/// The agent holds shorter contributions without a message for each.
+const LENGTH: usize = 10_000;
 /// The agent is stopped for less than the time after which it counts as lost.
 const CALLS_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -50,7 +52,7 @@ fn run(are_named: bool) -> Result<(), Failure> {
             id: are_named.then_some(number),
             ..ReduceOptions::default()
         };
-        Ok(world.allreduce(vec![element(job.rank().0, number)], Sum, &options)?)
+        Ok(world.allreduce(vec![element(job.rank().0, number); LENGTH], Sum, &options)?)
     };
     // The ways between the ranks are open then.
     world.barrier(&options)?.get()?;
@@ -75,8 +77,9 @@ fn run(are_named: bool) -> Result<(), Failure> {
     for (reduction, number) in reductions.into_iter().zip(0..) {
         let outcome = reduction.get()?;
         let expected = (0..job.size()).map(|rank| element(rank, number)).sum();
-        if outcome.value != Some(vec![expected]) || outcome.exposure.is_none() {
-            return Err(format!("reduction {number}: {outcome:?}, not {expected}").into());
+        if outcome.value != Some(vec![expected; LENGTH]) || outcome.exposure.is_none() {
+            let first = outcome.value.as_ref().and_then(|value| value.first());
+            return Err(format!("reduction {number}: {first:?}, not {expected}").into());
         }
     }
     println!("full link: ok");
