@@ -43,10 +43,7 @@ impl Endpoint {
             let (loopback, _, mut around) = self.around(now, usize::MAX, takes_messages);
             loopback.progress(itself, &mut around);
         }
-        for index in 0..self.providers.len() {
-            let (_, providers, mut around) = self.around(now, index, takes_messages);
-            providers[index].send_queued(&mut around);
-        }
+        self.send_queued_at(now, takes_messages);
         let look = self.looks(now);
         let ready = std::mem::take(&mut self.wakeup.ready);
         for index in 0..self.providers.len() {
@@ -71,11 +68,15 @@ impl Endpoint {
     /// Sends what was queued since the last [`progress`](Self::progress), as far as that is possible at once, and looks
     /// for nothing that has come: the last thing to do before a sleep.
     pub fn send_queued(&mut self) {
-        if self.fork_guard.is_forked() {
-            return;
+        let now = self.look_at_clock();
+        if !self.fork_guard.is_forked() {
+            self.send_queued_at(now, false);
         }
+    }
+
+    fn send_queued_at(&mut self, now: Instant, takes_messages: bool) {
         for index in 0..self.providers.len() {
-            let (_, providers, mut around) = self.around(self.now, index, false);
+            let (_, providers, mut around) = self.around(now, index, takes_messages);
             providers[index].send_queued(&mut around);
         }
     }
