@@ -18,7 +18,7 @@ use ropewalk_fabric::{AgentLink, CallTable, HoldId, SpanKind, TraceEvent, Waker}
 use ropewalk_membership::ProcessGroup;
 use ropewalk_names::{Incarnation, Rank};
 use ropewalk_pmi_client::{Client, ClientError};
-use ropewalk_reduce_core::{Call, Member, Session};
+use ropewalk_reduce_core::{Member, Session};
 use thiserror::Error;
 
 use super::{
@@ -373,7 +373,7 @@ impl Shared {
     /// Has a reduction begin. Of a short one this thread does what there is to do, if nobody drives the machines: that
     /// takes less time than to wake who does.
     pub(super) fn begin(&self, begin: Begin) {
-        let is_short = begin.length <= Call::ENCLOSED_BYTES_MAX;
+        let is_short = begin.length <= DRIVEN_BYTES_MAX;
         if is_short {
             begin.completion.let_caller_drive();
         }
@@ -487,6 +487,8 @@ pub enum LeaveError {
 /// So many wishes may wait for the progress thread, which takes all of them in each of its rounds; a call beyond waits
 /// for the next round. No program gets that far between two rounds unless one takes long, as by a slow operation.
 const WISHES_MAX: usize = 1024;
+/// The largest contributions whose callers drive the machines, in bytes.
+const DRIVEN_BYTES_MAX: u64 = 64 << 10;
 /// Under this key it is said that all ranks that live have done their work.
 pub(super) const KEY_OF_END: &str = "ropewalk-over";
 /// A rank is started again after ten seconds at most, unless the job ends, and joins within as long.
