@@ -84,8 +84,8 @@ impl WritableMemfd {
             place.is_aligned(),
             "a word is at a multiple of 8 bytes, and not at {at}"
         );
-        // SAFETY: the place is aligned, valid for as long as `self` is borrowed, and reached by nothing else here. Other
-        // processes only read it.
+        // SAFETY: the place is aligned, valid for as long as `self` is borrowed, and reached by nothing else here.
+        // Other processes only read it.
         let place = unsafe { AtomicU64::from_ptr(place) };
         place.swap(word.to_le(), Ordering::AcqRel);
     }

@@ -23,7 +23,7 @@ impl Delayed {
         self.due.insert(id, None);
     }
 
-    /// What waits on a connection is sent, or will never be.
+    /// A connection's message is sent, or will never be.
     pub(super) fn forget(&mut self, id: ConnectionId) {
         self.due.remove(&id);
     }
