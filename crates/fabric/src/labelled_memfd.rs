@@ -9,7 +9,10 @@ use std::{
 use bytes::Bytes;
 use ropewalk_names::Held;
 
-use crate::memfd::{HeldMemfd, WritableMemfd};
+use crate::{
+    fork_guard::ForkGuard,
+    memfd::{HeldMemfd, WritableMemfd},
+};
 
 /// A memfd with a label, for an agent that keeps it for all that will ever be in it: with
 /// [`ToAgent::HoldLabelled`](crate::ToAgent::HoldLabelled) it is handed over once. It counts as held from
@@ -19,6 +22,7 @@ pub struct LabelledMemfd {
     memory: WritableMemfd,
     /// Bytes before the label.
     room: usize,
+    guard: ForkGuard,
 }
 
 impl LabelledMemfd {
@@ -37,10 +41,12 @@ impl LabelledMemfd {
         let room = room.next_multiple_of(PAGE);
         assert!(data.len() <= room, "{} bytes for a room of {room}", data.len());
         let memory = WritableMemfd::with(name, &[data], room + Self::LABEL_ROOM)?;
-        Ok(Self { memory, room })
+        let guard = ForkGuard::new()?;
+        Ok(Self { memory, room, guard })
     }
 
-    /// From now on the memory counts, under this label.
+    /// From now on the memory counts, under this label. In a process that was forked off the one that made the memory
+    /// nothing happens: it is not that process whose memory is held.
     ///
     /// # Panics
     /// If the label is longer than [`Held::LABEL_SIZE_MAX`].
@@ -51,14 +57,18 @@ impl LabelledMemfd {
             label.len()
         );
         self.clear_label();
-        let begin = self.room + WORD;
-        self.memory[begin..begin + label.len()].copy_from_slice(label);
-        self.memory.store(self.room, label.len() as u64 + 1);
+        if !self.guard.is_forked() {
+            let begin = self.room + WORD;
+            self.memory[begin..begin + label.len()].copy_from_slice(label);
+            self.memory.store(self.room, label.len() as u64 + 1);
+        }
     }
 
-    /// The memory does not count any more. It may be filled anew afterwards.
+    /// The memory does not count any more. It may be filled anew afterwards. In a forked process nothing happens.
     pub fn clear_label(&mut self) {
-        self.memory.store(self.room, 0);
+        if !self.guard.is_forked() {
+            self.memory.store(self.room, 0);
+        }
     }
 
     /// The label and the data of memory whose process is gone; `None` if it did not count.
