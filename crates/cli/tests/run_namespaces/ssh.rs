@@ -139,12 +139,12 @@ fn ssh_starts_agents_in_a_tree() {
     };
     let servers = Servers::start(&network);
     let hosts = SERVERS.map(|host| network.address(10 + host)).join(",");
-    // Who asks on a rank's link (`ToAgent::Join`, the fifth message) gets the job's number and key; the rank then
+    // Who asks on a rank's link (`ToAgent::Join`, the sixth message) gets the job's number and key; the rank then
     // stays until all was looked at.
     let (ready, go) = (network.folder().join("ready"), network.folder().join("go"));
     let script = format!(
         "hostname; echo job $ROPEWALK_JOB_ID
-         printf '\\004' >&$ROPEWALK_AGENT_FD
+         printf '\\005' >&$ROPEWALK_AGENT_FD
          echo message $(dd bs=4096 count=1 <&$ROPEWALK_AGENT_FD 2>/dev/null | od -v -An -tx1 | tr -d ' \\n')
          echo $RANK >>{}; while [ ! -e {} ]; do sleep 0.05; done",
         ready.display(),
