@@ -14,6 +14,7 @@ mod reduction;
 mod rehearsals;
 mod rpc;
 mod setup;
+mod soak;
 
 use std::{fs, path::PathBuf};
 
@@ -244,6 +245,13 @@ const ENTRIES: &[Entry] = &[
         source: Source::Simulated,
         has_picture: false,
         make: |setup| recovery::formula5(setup.extent),
+    },
+    Entry {
+        name: "003-soak",
+        page: "reduction.md",
+        source: Source::Measured,
+        has_picture: false,
+        make: soak::soak,
     },
     Entry {
         name: "004-table1",
