@@ -21,7 +21,7 @@ use ropewalk_rig::{Network, Relay};
 use cells::{CELLS, Cell, Shortage, Workload};
 use judge::{Outcome, Seen};
 use record::Tally;
-use returns::{ReturnTrial, draw_kills};
+use returns::ReturnTrial;
 use steps::{Draw, Layout};
 use trial::{CONTROL_GROUPS, Call, Collective, Programs, Trial};
 
@@ -192,7 +192,7 @@ impl Stage {
         if layout.hosts > 1 && self.network.is_none() && cell.weather.is_none() {
             self.network = Some(Network::new(HOSTS.max(layout.hosts), MBIT)?);
         }
-        if cell.returns {
+        if let Some(kills) = cell.returns {
             let mut draw = Draw::new(seed, layout, Duration::ZERO);
             let trial = ReturnTrial {
                 network: self.network.as_ref().filter(|_| layout.hosts > 1),
@@ -200,7 +200,7 @@ impl Stage {
                 time_max: Duration::from_secs(u64::from(cell.seconds_max)),
                 programs: &self.programs,
                 layout,
-                words: draw_kills(&mut draw, seed),
+                kills: kills(&mut draw, seed),
             };
             return Ok((Seen::default(), trial.run()?, Duration::ZERO));
         }

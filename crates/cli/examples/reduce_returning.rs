@@ -1,14 +1,15 @@
 //! Ranks that are killed come back, and take part again.
 //!
 //! Words: the number of steps, and who is killed when: `RANK.INCARNATION:STEP` before the call of that step, or after
-//! it with a `+` at the end; or `random:SEED:MILLISECONDS:LIVES`: the first processes of each rank, so many of them,
-//! are killed at random moments within this time, but for one rank, or nobody might be left who has the state. Each
+//! it with a `+` at the end, or before it with its whole host, agent and all, with a `!`; or `random:SEED:MILLISECONDS:LIVES`: the first processes of each rank, so many of them,
+//! are killed at random moments within this time, but for one rank, or nobody might be left who has the state; or
+//! `lost:RANK`: somebody else ends the host of this rank once the first rank has said that all have joined. Each
 //! step is an allreduce in which each rank has a hexadecimal digit of its own. It ends when so many steps are done and
-//! all ranks are back, and each rank prints the sums of all steps.
+//! all ranks are back whose hosts are not lost, and each rank prints the sums of all steps.
 
-use std::{env, error::Error, process, thread, time::Duration};
+use std::{env, error::Error, fs, os::unix::process::parent_id, process, thread, time::Duration};
 
-use ropewalk_reduce::{BootstrapError, Job, OnLoss, ReduceOptions, Sum};
+use ropewalk_reduce::{BootstrapError, Job, OnLoss, Rank, ReduceOptions, Sum};
 
 const STEPS_MAX: usize = 1000;
 
@@ -30,6 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if life == 0 {
         // One that dies before all have joined would end the job.
         job.world().barrier(&ReduceOptions::default())?.get()?;
+        if job.rank() == Rank(0) && kills.iter().any(|word| word.starts_with("lost:")) {
+            println!("joined");
+        }
         die_at_random(&kills, life)?;
     }
     let options = ReduceOptions {
@@ -41,6 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut state = vec![0_u64; STEPS_MAX + 1];
     let mut group = job.world();
     let mut missing = Vec::new();
+    let hosts_lost = kills.iter().filter(|word| word.ends_with('!')).count();
+    let ranks_lost = kills.iter().filter(|word| word.starts_with("lost:")).count();
+    let gone_for_good = ranks_lost + hosts_lost * env::var("LOCAL_WORLD_SIZE")?.parse::<usize>()?;
     let mut is_in = !job.has_come_back();
     loop {
         // A call that is under way ends as it would otherwise.
@@ -76,12 +83,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             );
         }
         let step = state[0] as usize;
-        if step >= steps && missing.is_empty() || step == STEPS_MAX {
+        if step >= steps && missing.len() == gone_for_good || step == STEPS_MAX {
             break;
         }
         let due = |end: &str| kills.contains(&format!("{own}.{life}:{step}{end}"));
         if due("") {
             kill_itself()?;
+        }
+        if due("!") {
+            kill_host()?;
         }
         let call = group.allreduce(vec![1_u64 << (4 * own.0)], Sum, &options)?;
         if due("+") {
@@ -141,6 +151,22 @@ fn die_at_random(words: &[String], life: u32) -> Result<(), Box<dyn Error>> {
         });
     }
     Ok(())
+}
+
+/// Ends the agent of this host, and all its ranks.
+fn kill_host() -> Result<(), Box<dyn Error>> {
+    let agent = parent_id();
+    let children = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"))?;
+    let own = env::current_exe()?;
+    // Agents of other hosts may be among them.
+    let is_rank = |child: &&str| fs::read_link(format!("/proc/{child}/exe")).is_ok_and(|exe| exe == own);
+    process::Command::new("kill")
+        .args(["-9", &agent.to_string()])
+        .args(children.split_whitespace().filter(is_rank))
+        .status()?;
+    loop {
+        thread::park();
+    }
 }
 
 /// Ends this process as a crash of its host's memory would: nothing is said to anybody.

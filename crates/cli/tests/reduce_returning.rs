@@ -35,7 +35,9 @@ fn sums(ranks: u32, options: &[&str], words: &[&str]) -> String {
         .filter(|line| !line.starts_with("late: "))
         .collect();
     lines.dedup();
-    let all = format!("{ranks} of {ranks}: ");
+    // Each host has two.
+    let lost = 2 * words.iter().filter(|word| word.ends_with('!')).count() as u32;
+    let all = format!("{} of {ranks}: ", ranks - lost);
     let [line] = lines[..] else {
         panic!("{words:?} {stdout}{stderr}");
     };
@@ -74,6 +76,21 @@ fn several_ranks_come_back() {
     sums(4, &[], &["20", "0.0:5", "3.0:6", "0.1:30", "2.0:31"]);
     sums(4, &[], &["20", "0.0:5", "1.0:5", "2.0:5"]);
     sums(6, &HOSTS, &["20", "0.0:5+", "3.0:9", "5.0:9+"]);
+}
+
+/// A host is lost with its ranks, which do not come back; the others go on, also with the ranks that come back there
+/// before and after.
+#[test]
+fn the_others_go_on_without_a_lost_host() {
+    // Each below the launcher: an agent that another one has forked ends with it.
+    let hosts = &HOSTS[2..];
+    // With the host of the scheduler, and without.
+    for (victim, without) in [(3, 0x11_0011), (0, 0x11_1100)] {
+        let told = sums(6, hosts, &["60", &format!("{victim}.0:20!")]);
+        assert_eq!(told, format!("111111*20 {without:x}*40"));
+    }
+    sums(6, hosts, &["60", "3.0:20!", "1.0:10", "4.0:30", "5.0:20"]);
+    sums(6, hosts, &["200", "3.0:20!", "1.0:100!", "5.0:50"]);
 }
 
 /// Ranks die at random moments: before a call, in it, while they ask for admission, while they leave.

@@ -268,7 +268,7 @@ pub enum OnFailure {
     /// They go on. The job's exit code is still that of the first failure.
     Continue,
     /// It gets another process, a new incarnation of the same rank, on the same host; the others go on meanwhile. One
-    /// that fails too often, or whose host is lost, ends the job.
+    /// that fails too often ends the job. If a host is lost its ranks do not come back, and the others go on.
     Respawn(RespawnPolicy),
     /// They are ended, and the whole job is started again: see [`restart`](crate::restart).
     Restart(RestartPolicy),
@@ -381,11 +381,19 @@ pub struct Injection {
 }
 
 impl OnFailure {
-    /// Returns true if a failure ends the job, or this attempt of it.
+    /// Returns true if a failure, which nobody makes good, ends the job, or this attempt of it.
     pub(crate) fn ends_job(self) -> bool {
         match self {
             Self::Abort | Self::Respawn(_) | Self::Restart(_) => true,
             Self::Continue => false,
+        }
+    }
+
+    /// Returns true if the loss of a host ends the job, or this attempt of it.
+    pub(crate) fn ends_job_with_host(self) -> bool {
+        match self {
+            Self::Abort | Self::Restart(_) => true,
+            Self::Continue | Self::Respawn(_) => false,
         }
     }
 }

@@ -180,9 +180,10 @@ impl Plan {
                 .collect(),
         };
         let segments = group.programs.iter().map(|program| program.segment.ranks);
-        let absent = match self.reactions.continues {
-            true => pmi::AbsentMembers::Exclude,
-            false => pmi::AbsentMembers::Fail,
+        let absent = match self.reactions {
+            PlannedReactions { continues: true, .. } => pmi::AbsentMembers::Exclude,
+            PlannedReactions { respawns: true, .. } => pmi::AbsentMembers::FailUntilReplaced,
+            _ => pmi::AbsentMembers::Fail,
         };
         pmi::GroupOptions {
             local: group.ranks_on(node.host()),

@@ -306,6 +306,7 @@ mod tests {
         let lost = Ending::AgentLost {
             host: "vm".to_owned(),
             how: "was lost".to_owned(),
+            more: Vec::new(),
             continued: false,
         };
         restarts.remember(attempt(1, lost, segmentation.clone()), Some(3));

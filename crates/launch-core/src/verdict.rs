@@ -51,6 +51,8 @@ pub enum Ending {
         host: String,
         /// The fate of the agent.
         how: String,
+        /// Other hosts whose agents were lost after it, in order of time.
+        more: Vec<String>,
         /// The ranks of other hosts went on.
         continued: bool,
     },
@@ -164,12 +166,13 @@ impl Verdict {
         }
     }
 
-    /// The exit code of the job: 0 if nothing failed, or if the program did without what failed; otherwise
+    /// The exit code of the job: 0 if nothing failed, or if the program did without what failed or was lost; otherwise
     /// the first failing rank's, 128 + n for signal n, 124 when it took too long or stalled, 75
     /// (`EX_TEMPFAIL`) if a checkpoint was committed before it was ended by a signal or a time limit, 125 for
     /// trouble of the launcher's own, 126 and 127 for a program that cannot be executed or found.
     pub fn exit_code(&self) -> i32 {
         match &self.ending {
+            Ending::AgentLost { continued: true, .. } if self.recovered => 0,
             Ending::AgentLost { .. } => 125,
             Ending::Interrupted(_) | Ending::TimedOut(_) | Ending::AllocationOver if self.saved => SAVED,
             Ending::Interrupted(signal) => 128 + signal,
@@ -226,13 +229,29 @@ impl fmt::Display for Verdict {
             write!(f, "\n{more} more ranks failed")?;
         }
         match &self.ending {
-            Ending::AgentLost { host, how, continued } => {
-                let outcome = if *continued {
-                    "the others went on"
-                } else {
-                    "the job was ended"
-                };
-                write!(f, "{separator}the agent on host {host} {how}; {outcome}")?;
+            Ending::AgentLost {
+                host,
+                how,
+                more,
+                continued,
+            } => {
+                write!(f, "{separator}the agent on host {host} {how}")?;
+                let shown = &more[..more.len().min(HOSTS_SHOWN_MAX)];
+                match more.len() - shown.len() {
+                    _ if more.is_empty() => {}
+                    0 => write!(f, ", and later those on {} were lost", shown.join(", "))?,
+                    rest => write!(
+                        f,
+                        ", and later those on {} and {rest} more were lost",
+                        shown.join(", ")
+                    )?,
+                }
+                f.write_str(match continued {
+                    true if self.recovered && more.is_empty() => "; the others did without it",
+                    true if self.recovered => "; the others did without them",
+                    true => "; the others went on",
+                    false => "; the job was ended",
+                })?;
                 separator = "\n";
             }
             Ending::Interrupted(signal) => {
@@ -366,6 +385,7 @@ const SIGKILL: i32 = 9;
 /// `EX_TEMPFAIL` (sysexits.h): try again.
 const SAVED: i32 = 75;
 const FAILURES_SHOWN_MAX: usize = 16;
+const HOSTS_SHOWN_MAX: usize = 16;
 
 /// The signal's name in parentheses, after a space, if it has one (signal(7), x86 and ARM).
 fn signal_name(signal: i32) -> String {
@@ -436,6 +456,26 @@ mod tests {
         assert_eq!((verdict.exit_code(), verdict.is_success()), (0, false));
         verdict.failures = (0..20).map(killed).collect();
         assert!(verdict.to_string().ends_with("\n4 more ranks failed"));
+    }
+
+    /// All hosts are named that were lost, as far as they fit into a line.
+    #[test]
+    fn a_verdict_names_lost_hosts() {
+        let lost = |hosts: u32| Verdict {
+            ending: Ending::AgentLost {
+                host: "b".to_owned(),
+                how: "was killed by signal 9".to_owned(),
+                more: (1..hosts).map(|host| format!("n{host}")).collect(),
+                continued: true,
+            },
+            recovered: true,
+            ..Verdict::new(8)
+        };
+        let first = "the agent on host b was killed by signal 9";
+        assert_eq!(lost(1).to_string(), format!("{first}; the others did without it"));
+        let all = format!("{first}, and later those on n1, n2 were lost; the others did without them");
+        assert_eq!(lost(3).to_string(), all);
+        assert!(lost(20).to_string().contains("n16 and 3 more were lost"));
     }
 
     /// A job that was ended, and has saved for that, can be started again: its exit code says so, but only then.

@@ -51,7 +51,7 @@ pub use key_value_space::{KeyValueSpace, PutError};
 pub use process_mapping::{MappingBlock, MappingError, ProcessMapping};
 pub use rank_set::RankSet;
 pub use server::{
-    AbsentMembers, Action, Answer, BridgeToken, BridgedFence, ChildId, ConnectionId, Down, FenceId,
+    Absence, AbsentMembers, Action, Answer, BridgeToken, BridgedFence, ChildId, ConnectionId, Down, FenceId,
     FenceScope, GroupId, GroupOptions, KeyValuePairs, NameQuestionId, Peer, Process, ProtocolError, Question,
     Server, SpawnId, SpawnRefused, Spawned, Stage, TreeMessageError, Up,
 };

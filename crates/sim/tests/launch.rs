@@ -72,13 +72,18 @@ fn deaths_during_spawns_end_in_a_verdict() {
 /// that those put who passed them too, hear one answer to each question, and are ended by nobody.
 #[test]
 fn survivors_of_a_host_in_the_middle_finish() {
-    for agent_deaths in [1, 3] {
+    for (on_failure, agent_deaths) in [
+        (OnFailure::Continue, 1),
+        (OnFailure::Continue, 3),
+        (respawn(), 1),
+        (respawn(), 3),
+    ] {
         let faults = Faults {
             agent_deaths,
             cuts: 2,
             ..Faults::default()
         };
-        let counts = simulate(2000, |seed| Setting::drawn(seed, OnFailure::Continue, faults));
+        let counts = simulate(2000, |seed| Setting::drawn(seed, on_failure, faults));
         assert!(counts.adoptions > 100, "only {counts:?}");
     }
 }
@@ -87,7 +92,12 @@ fn survivors_of_a_host_in_the_middle_finish() {
 /// agents that serve it stay until no rank may need it.
 #[test]
 fn memory_is_known_before_its_rank_is_gone() {
-    for (on_failure, agent_deaths) in [(OnFailure::Continue, 0), (OnFailure::Continue, 2), (respawn(), 0)] {
+    for (on_failure, agent_deaths) in [
+        (OnFailure::Continue, 0),
+        (OnFailure::Continue, 2),
+        (respawn(), 0),
+        (respawn(), 2),
+    ] {
         let faults = Faults {
             kills: 3,
             agent_deaths,
@@ -127,8 +137,10 @@ fn trees_always_come_to_an_end() {
 /// others, and has their output once and whole, and nobody stays.
 #[test]
 fn only_the_dead_are_lost_where_orphans_are_adopted() {
-    let counts = simulate(2000, |seed| writing(seed, OnFailure::Continue, 4));
-    assert!(counts.adoptions > 300, "only {counts:?}");
+    for on_failure in [OnFailure::Continue, respawn()] {
+        let counts = simulate(2000, |seed| writing(seed, on_failure, 4));
+        assert!(counts.adoptions > 300, "only {counts:?}");
+    }
 }
 
 fn writing(seed: u64, on_failure: OnFailure, deaths: u64) -> Setting {

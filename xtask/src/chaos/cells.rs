@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use ropewalk_rig::Weather;
 
-use super::steps::{Act, Draw, Layout, Moment, Step};
+use super::{
+    returns::Kills,
+    steps::{Act, Draw, Layout, Moment, Step},
+};
 
 /// One kind of fault, and the promise about it.
 pub(super) struct Cell {
@@ -28,8 +31,8 @@ pub(super) struct Cell {
     pub(super) shortage: Option<Shortage>,
     /// A rank that stays stopped for the detection time is killed, as `--stopped fail` asks.
     pub(super) kills_stopped: bool,
-    /// Ranks that are killed come back: see [returns](super::returns), which draws the kills.
-    pub(super) returns: bool,
+    /// Ranks that are killed come back: see [returns](super::returns).
+    pub(super) returns: Option<fn(&mut Draw, u64) -> Kills>,
 }
 
 /// The calls that the ranks make.
@@ -91,7 +94,7 @@ const fn cell(name: &'static str, fault: &'static str, draw: fn(&mut Draw) -> Ve
         weather: None,
         shortage: None,
         kills_stopped: false,
-        returns: false,
+        returns: None,
     }
 }
 
@@ -329,10 +332,23 @@ pub(super) const CELLS: &[Cell] = &[
         ],
         runs: 100,
         short_runs: 6,
-        returns: true,
+        returns: Some(Kills::draw),
         ..cell(
             "return",
             "kill -9 of all ranks but one, or of each in turn, in a job of 100 steps or more whose ranks come back",
+            |_| Vec::new(),
+        )
+    },
+    Cell {
+        layouts: &[Layout::new(4, 4), Layout::new(3, 6), Layout::new(4, 8)],
+        detect: 1.0,
+        runs: 60,
+        short_runs: 4,
+        seconds_max: 30,
+        returns: Some(|draw, _| Kills::draw_with_host(draw)),
+        ..cell(
+            "return-host-kill",
+            "kill -9 of each rank in turn, which come back, and meanwhile the loss of a host, whose ranks do not",
             |_| Vec::new(),
         )
     },

@@ -169,6 +169,7 @@ mod tests {
         let ending = Ending::AgentLost {
             host: "b".to_owned(),
             how: "was killed".to_owned(),
+            more: Vec::new(),
             continued: false,
         };
         let expected = [

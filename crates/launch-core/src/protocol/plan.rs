@@ -120,7 +120,7 @@ impl Plan {
     /// Returns true if an agent goes on below the launcher when the agent above it is lost. Where the job ends with a
     /// lost agent nobody need, and where all are right below the launcher nobody can.
     pub fn adopts(&self) -> bool {
-        self.reactions.continues && self.hosts.len() > self.agents.arity.max(1) as usize
+        self.survives_failures() && self.hosts.len() > self.agents.arity.max(1) as usize
     }
 
     /// Says if the job may go on after a failure.

@@ -12,8 +12,10 @@ use crate::verdict::{Ending, Failure, FailureKind};
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) failures: Vec<Failure>,
-    /// The first agent that was lost, and what was seen of it.
-    lost: Option<(String, String)>,
+    /// The hosts whose agents were lost, in order of time.
+    lost: Vec<String>,
+    /// The fate of the first of these.
+    how: String,
     recovery: Recovery,
     /// How far the ranks that just ended were with PMI.
     stages: BTreeMap<Rank, pmi::Stage>,
@@ -46,7 +48,10 @@ impl Losses {
     }
 
     pub(super) fn note_lost_agent(&mut self, host: &str, how: &str) {
-        self.lost.get_or_insert((host.to_owned(), how.to_owned()));
+        if self.lost.is_empty() {
+            how.clone_into(&mut self.how);
+        }
+        self.lost.push(host.to_owned());
     }
 
     /// A rank that the job began with came to a good end; `attached`, it had heard of those that failed.
@@ -81,8 +86,14 @@ impl Losses {
 
     /// How a job ended whose hosts all came to their end.
     pub(super) fn ending(&mut self, continued: bool) -> Ending {
-        match self.lost.take() {
-            Some((host, how)) => Ending::AgentLost { host, how, continued },
+        let mut lost = std::mem::take(&mut self.lost).into_iter();
+        match lost.next() {
+            Some(host) => Ending::AgentLost {
+                host,
+                how: std::mem::take(&mut self.how),
+                more: lost.collect(),
+                continued,
+            },
             None => Ending::Completed,
         }
     }

@@ -239,17 +239,19 @@ impl Supervisor {
                 .iter()
                 .flat_map(|run| (run.first.0..run.first.0 + run.count).map(Rank))
             {
+                self.respawns.forget_rank(rank);
                 self.depart(host, rank, Cause::AgentLost, 0);
             }
             star::handle_lost(&mut self.ground, &self.groups, host);
             self.groups.handle_host_over(&mut self.ground, host);
         }
         self.forward_pmi(now);
-        if self.ground.on_failure.ends_job() {
+        if self.ground.on_failure.ends_job_with_host() {
             let continued = false;
             let ending = Ending::AgentLost {
                 host: name,
                 how,
+                more: Vec::new(),
                 continued,
             };
             self.end(now, ending, SIGTERM);

@@ -56,6 +56,11 @@ impl Respawns {
         pause
     }
 
+    /// A rank does not come back, for its host is lost.
+    pub(super) fn forget_rank(&mut self, rank: Rank) {
+        self.due.remove(&rank);
+    }
+
     pub(super) fn deadline(&self, ground: &Ground) -> Option<Duration> {
         let injection = self.injector.as_ref().map(Injector::next);
         let next = self.due.values().copied().chain(injection).min();

@@ -43,7 +43,7 @@ pub(super) fn handle_lost(ground: &mut Ground, groups: &Groups, host: HostId) {
         let departed = pmi::Up::Departed {
             group: pmi::GroupId(group.id),
             ranks: group.ranks_on([host]),
-            failed: true,
+            how: pmi::Absence::AgentLost,
         };
         pmi.handle_up(ALL_AGENTS, departed);
     }

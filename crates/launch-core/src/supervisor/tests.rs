@@ -10,7 +10,7 @@ use super::{groups::Asker, *};
 use crate::{
     event::JobEvent,
     hosts::parse_hosts,
-    job::{JobSpec, Segment},
+    job::{JobSpec, RespawnPolicy, Segment},
     plan::{self, Surroundings},
     protocol::{Report, StartError, StartErrorKind, Up},
     tree::NodeId,
@@ -260,7 +260,13 @@ fn other_endings() {
 /// An agent that is lost takes its ranks with it; the job ends with it, or goes on where the user wants that.
 #[test]
 fn a_lost_agent_is_named() {
-    for on_failure in [OnFailure::Abort, OnFailure::Continue] {
+    let respawn = OnFailure::Respawn(RespawnPolicy::default());
+    for (on_failure, is_heard) in [
+        (OnFailure::Abort, true),
+        (OnFailure::Continue, false),
+        (OnFailure::Continue, true),
+        (respawn, true),
+    ] {
         let mut supervisor = supervisor_of("a,b", on_failure);
         let how = "gave no sign of life".to_owned();
         supervisor.handle_up(SECOND, up(1, Report::Lost { how }));
@@ -278,22 +284,36 @@ fn a_lost_agent_is_named() {
         }
         assert_eq!((causes[0].0.rank, causes[0].0.cause), (Rank(1), Cause::AgentLost));
         assert_eq!((causes.len(), causes[0].1.as_str()), (1, "b"));
-        let continues = on_failure == OnFailure::Continue;
+        let continues = on_failure != OnFailure::Abort;
         assert_eq!((signals.is_empty(), losses), (continues, u32::from(continues)));
         // What the dead agent may still have sent counts no more.
         supervisor.handle_up(SECOND, up(1, departed(1, Cause::Exited(0), false, false)));
-        supervisor.handle_up(SECOND, up(0, departed(0, Cause::Exited(0), false, false)));
+        supervisor.handle_up(SECOND, up(0, departed(0, Cause::Exited(0), false, is_heard)));
         supervisor.handle_up(SECOND, up(0, Report::Finished));
         let verdict = verdict(&mut supervisor);
-        assert_eq!(verdict.exit_code(), 125);
-        let outcome = if continues {
-            "the others went on"
-        } else {
-            "the job was ended"
+        let (code, outcome) = match (continues, is_heard) {
+            (true, true) => (0, "the others did without it"),
+            (true, false) => (125, "the others went on"),
+            (false, _) => (125, "the job was ended"),
         };
+        assert_eq!(verdict.exit_code(), code);
         let expected = format!("the agent on host b gave no sign of life; {outcome}");
         assert_eq!(verdict.to_string(), expected);
     }
+}
+
+/// A rank that is about to be started again does not come back if its host is lost meanwhile.
+#[test]
+fn nobody_is_started_again_on_a_lost_host() {
+    let mut supervisor = supervisor_of("a,b", OnFailure::Respawn(RespawnPolicy::default()));
+    supervisor.handle_up(SECOND, up(1, departed(1, Cause::Signalled(9), false, true)));
+    assert!(supervisor.respawns.are_due());
+    let how = "gave no sign of life".to_owned();
+    supervisor.handle_up(SECOND, up(1, Report::Lost { how }));
+    supervisor.handle_timeout(10 * SECOND);
+    let started = std::iter::from_fn(|| supervisor.poll_action())
+        .any(|action| matches!(action, Action::Send(Down::To(_, Order::Respawn { .. }))));
+    assert!(!started && !supervisor.respawns.are_due());
 }
 
 /// With `continue` a job succeeds whose program did without the ranks that failed: all others had heard of it

@@ -4,7 +4,7 @@
 use bstr::BString;
 
 use super::{
-    Action, Answer, FenceId, FenceScope, GroupId, Process, Question, Server,
+    Absence, Action, Answer, FenceId, FenceScope, GroupId, Process, Question, Server,
     fences::Failure,
     group::{Group, Phase},
     questions::Asker,
@@ -51,7 +51,7 @@ impl Server {
         self.depart(
             process.group,
             &RankSet::range(process.rank, process.rank + 1),
-            false,
+            Absence::Closed,
         );
         self.resume();
     }

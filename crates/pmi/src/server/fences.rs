@@ -33,6 +33,8 @@ pub(super) struct Membership<'a> {
     pub(super) subtree: &'a RankSet,
     /// Those of the subtree that are gone.
     pub(super) absent: &'a RankSet,
+    /// Those of them whose agent is lost.
+    pub(super) lost: &'a RankSet,
     /// Those anywhere that are known to have failed.
     pub(super) dead: &'a RankSet,
     pub(super) policy: AbsentMembers,
@@ -153,7 +155,7 @@ impl<W> Fences<W> {
         let decides = is_here || group.above == Above::Nobody;
         let failure = match group.policy {
             AbsentMembers::Exclude => None,
-            AbsentMembers::Fail => group.first_gone(id),
+            AbsentMembers::Fail | AbsentMembers::FailUntilReplaced => group.first_gone(id),
         };
         if decides && failure.is_some() {
             return fence.over(failure.map(Failure::Gone));
@@ -242,12 +244,15 @@ impl Membership<'_> {
         }
     }
 
-    /// A rank that takes part and will never come.
+    /// A rank that takes part, is gone, and is not done without.
     fn first_gone(&self, id: &FenceId) -> Option<u32> {
         if self.absent.is_empty() && self.dead.is_empty() {
             return None;
         }
-        let gone = self.absent.union(self.dead);
+        let mut gone = self.absent.union(self.dead);
+        if self.policy == AbsentMembers::FailUntilReplaced {
+            gone = gone.difference(self.lost);
+        }
         match &id.scope {
             FenceScope::Node => gone.intersection(self.local).first(),
             FenceScope::Ranks(ranks) => gone.intersection(ranks).first(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bstr::BString;
 
 use super::{
-    ChildId, GroupId, KeyValuePairs,
+    Absence, ChildId, GroupId, KeyValuePairs,
     connections::Connections,
     fences::{Above, Fences, Membership},
     node_attributes::NodeAttributes,
@@ -52,6 +52,9 @@ pub enum AbsentMembers {
     Exclude,
     /// Every process that waits in it gets an error.
     Fail,
+    /// They are replaced: every process that waits in it gets an error until then. Those are not replaced whose agent
+    /// is lost, and it completes without them.
+    FailUntilReplaced,
 }
 
 impl GroupOptions {
@@ -97,6 +100,8 @@ pub(super) struct Group {
     pub(super) node_attributes: NodeAttributes,
     subtree: RankSet,
     absent: RankSet,
+    /// Those of them whose agent is lost.
+    lost: RankSet,
     dead: RankSet,
     /// Ranks below that came back, of which the root does not know yet, with how often.
     returning: BTreeMap<u32, u32>,
@@ -127,6 +132,7 @@ impl Group {
             node_attributes: NodeAttributes::new(),
             subtree,
             absent: RankSet::default(),
+            lost: RankSet::default(),
             dead: RankSet::default(),
             returning: BTreeMap::new(),
         }
@@ -138,6 +144,7 @@ impl Group {
             local: &self.options.local,
             subtree: &self.subtree,
             absent: &self.absent,
+            lost: &self.lost,
             dead: &self.dead,
             policy: self.options.absent,
             above,
@@ -179,19 +186,23 @@ impl Group {
         self.absent.contains(rank)
     }
 
-    /// Ranks of the subtree are gone. Says which of them were not, or did not count as failed.
-    pub(super) fn depart(&mut self, ranks: &RankSet, failed: bool) -> RankSet {
+    /// Ranks of the subtree are gone. Says which of them were not, or not in a way that is as bad.
+    pub(super) fn depart(&mut self, ranks: &RankSet, how: Absence) -> RankSet {
         let ranks = ranks.intersection(&self.subtree);
-        let news = match failed {
-            true => ranks.difference(&self.dead),
-            false => ranks.difference(&self.absent),
-        };
+        let news = ranks.difference(match how {
+            Absence::Closed => &self.absent,
+            Absence::Failed => &self.dead,
+            Absence::AgentLost => &self.lost,
+        });
         if news.is_empty() {
             return news;
         }
         self.absent = self.absent.union(&news);
-        if failed {
+        if how >= Absence::Failed {
             self.dead = self.dead.union(&news);
+        }
+        if how >= Absence::AgentLost {
+            self.lost = self.lost.union(&news);
         }
         self.fences.leave(&news);
         news
@@ -200,6 +211,7 @@ impl Group {
     /// A rank of the subtree is back. Says whether it was gone.
     pub(super) fn come_back(&mut self, rank: u32, above: Above) -> bool {
         self.dead.remove(rank);
+        self.lost.remove(rank);
         let was_gone = self.absent.remove(rank);
         if was_gone && above == Above::Parent {
             *self.returning.entry(rank).or_default() += 1;

@@ -36,7 +36,8 @@ pub use bridged::{BridgeToken, BridgedFence};
 pub use group::{AbsentMembers, GroupOptions};
 pub use stage::Stage;
 pub use tree::{
-    Answer, Down, FenceId, FenceScope, KeyValuePairs, Question, SpawnRefused, Spawned, TreeMessageError, Up,
+    Absence, Answer, Down, FenceId, FenceScope, KeyValuePairs, Question, SpawnRefused, Spawned,
+    TreeMessageError, Up,
 };
 
 /// Serves the processes of one host. The servers of a job's hosts form a tree; a job on one host has a tree of one.
@@ -119,7 +120,7 @@ impl Server {
         assert!(before.is_none(), "the process group {} is there already", id.0);
         // Who made the group may not have known of a loss.
         for (_, ranks) in lost {
-            self.depart(id, &ranks, true);
+            self.depart(id, &ranks, Absence::AgentLost);
         }
     }
 
@@ -160,7 +161,7 @@ impl Server {
             self.depart(
                 process.group,
                 &RankSet::range(process.rank, process.rank + 1),
-                false,
+                Absence::Closed,
             );
         }
         self.resume();
@@ -177,10 +178,14 @@ impl Server {
         if let Some(connection) = self.connections.of(process) {
             self.connections.forget(connection);
         }
+        let how = match failed {
+            true => Absence::Failed,
+            false => Absence::Closed,
+        };
         self.depart(
             process.group,
             &RankSet::range(process.rank, process.rank + 1),
-            failed,
+            how,
         );
         self.resume();
     }
@@ -189,9 +194,9 @@ impl Server {
     pub fn handle_up(&mut self, child: ChildId, message: Up) {
         match message {
             Up::Ask { id, question } => self.ask(question, Asker::Child { child, id }),
-            Up::Departed { group, ranks, failed } => {
+            Up::Departed { group, ranks, how } => {
                 let ranks = ranks.intersection(&self.below(group, child));
-                self.depart(group, &ranks, failed);
+                self.depart(group, &ranks, how);
             }
             Up::Fence {
                 group: id,
@@ -270,7 +275,7 @@ impl Server {
         self.questions.forget_child(child);
         for id in self.groups.keys().copied().collect::<Vec<_>>() {
             let ranks = self.below(id, child);
-            self.depart(id, &ranks, true);
+            self.depart(id, &ranks, Absence::AgentLost);
         }
         if self.outbox.children.is_empty() && self.above == Above::Nobody {
             // Nobody is left to be told: what waited for that must not come after what is put from now on.
@@ -338,7 +343,7 @@ impl Server {
             self.depart(
                 process.group,
                 &RankSet::range(process.rank, process.rank + 1),
-                false,
+                Absence::Closed,
             );
         }
     }
@@ -354,18 +359,20 @@ impl Server {
         self.close(id);
     }
 
-    fn depart(&mut self, id: GroupId, ranks: &RankSet, failed: bool) {
+    fn depart(&mut self, id: GroupId, ranks: &RankSet, how: Absence) {
         let above = self.above;
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
-        let ranks = group.depart(ranks, failed);
+        let ranks = group.depart(ranks, how);
         if ranks.is_empty() {
             return;
         }
         match above {
-            Above::Nobody if failed => self.outbox.tell_children(&Down::Departed { group: id, ranks }),
-            Above::Parent => self.outbox.tell_parent_of_departure(id, ranks, failed),
+            Above::Nobody if how >= Absence::Failed => {
+                self.outbox.tell_children(&Down::Departed { group: id, ranks })
+            }
+            Above::Parent => self.outbox.tell_parent_of_departure(id, ranks, how),
             Above::Nobody | Above::Lost => {}
         }
         self.fail_stuck_node_waiters(id);

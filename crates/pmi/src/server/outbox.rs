@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use bstr::BString;
 
-use super::{Action, ChildId, ConnectionId, Down, GroupId, Up};
+use super::{Absence, Action, ChildId, ConnectionId, Down, GroupId, Up};
 use crate::{Form, RankSet, Response, wire::MessageWriter};
 
 /// The actions that are still to be done, and those below who hear what all are told.
@@ -29,12 +29,12 @@ impl Outbox {
     }
 
     /// Many ranks that leave at the same time make one message.
-    pub(super) fn tell_parent_of_departure(&mut self, id: GroupId, departed: RankSet, have_failed: bool) {
+    pub(super) fn tell_parent_of_departure(&mut self, id: GroupId, departed: RankSet, absence: Absence) {
         if let Some(Action::ToParent {
-            message: Up::Departed { group, ranks, failed },
+            message: Up::Departed { group, ranks, how },
         }) = self.actions.back_mut()
             && *group == id
-            && *failed == have_failed
+            && *how == absence
         {
             *ranks = ranks.union(&departed);
             return;
@@ -42,7 +42,7 @@ impl Outbox {
         self.tell_parent(Up::Departed {
             group: id,
             ranks: departed,
-            failed: have_failed,
+            how: absence,
         });
     }
 

@@ -28,8 +28,8 @@ pub enum Up {
         group: GroupId,
         /// Which.
         ranks: RankSet,
-        /// True if they failed.
-        failed: bool,
+        /// How.
+        how: Absence,
     },
     /// Ranks wait in a fence. A server waits for all below it before it says so.
     Fence {
@@ -54,6 +54,17 @@ pub enum Up {
         /// The rank.
         process: Process,
     },
+}
+
+/// How a process comes to be gone, from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Absence {
+    /// It closed its connection.
+    Closed,
+    /// It failed.
+    Failed,
+    /// Its agent is lost, and so nobody replaces it.
+    AgentLost,
 }
 
 /// A message from a server to those below it. To be delivered in order.

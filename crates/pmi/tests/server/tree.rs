@@ -338,7 +338,11 @@ fn fences_survive_deaths_and_returns() {
     for seed in 0..4000 {
         let mut dice = Dice(seed);
         let (agents, size) = (1 + dice.roll(7), 2 + dice.roll(9) as u32);
-        let absent = [AbsentMembers::Exclude, AbsentMembers::Fail][dice.roll(2)];
+        let absent = [
+            AbsentMembers::Exclude,
+            AbsentMembers::Fail,
+            AbsentMembers::FailUntilReplaced,
+        ][dice.roll(3)];
         let mut job = Job::new(&mut dice, agents, size, absent);
         for step in 0..120 {
             let rank = dice.roll(size as usize) as u32;
@@ -381,7 +385,12 @@ fn fences_survive_deaths_and_returns() {
             }
         }
         while job.deliver(&mut dice) {}
-        let is_whole = alive.len() == size as usize;
+        let may_be_gone = |rank: &usize| match absent {
+            AbsentMembers::Exclude => true,
+            AbsentMembers::Fail => false,
+            AbsentMembers::FailUntilReplaced => job.servers[job.homes[*rank]].is_none(),
+        };
+        let is_whole = (0..size as usize).all(|rank| job.ranks[rank].alive || may_be_gone(&rank));
         for &rank in &alive {
             let (before, after) = (&before[rank as usize], &job.ranks[rank as usize]);
             assert!(!after.waits, "seed {seed}: rank {rank} hangs");
@@ -391,7 +400,7 @@ fn fences_survive_deaths_and_returns() {
                 1,
                 "seed {seed}: rank {rank} {before:?} {after:?}"
             );
-            if absent == AbsentMembers::Exclude || is_whole {
+            if is_whole {
                 assert_eq!(new_failed, 0, "seed {seed}: rank {rank}");
             } else {
                 assert_eq!(new_passed, 0, "seed {seed}: rank {rank}");
@@ -399,7 +408,7 @@ fn fences_survive_deaths_and_returns() {
             failures += new_failed;
             passed += new_passed;
         }
-        if absent == AbsentMembers::Exclude || is_whole {
+        if is_whole {
             for &rank in &alive {
                 for &of in &alive {
                     let (key, value) = job.ranks[of as usize].put.clone().unwrap();

@@ -15,7 +15,7 @@ impl ProgressThread {
                 Ok(None) => return,
                 Err(AgentLinkError::Encoding(_)) => {}
                 Err(_) => {
-                    // Nobody would tell of a death any more.
+                    // Nobody would tell this rank of a death any more.
                     self.link = None;
                     return self.give_up(&ReductionError::AgentLost);
                 }

@@ -58,7 +58,8 @@ impl ProgressThread {
         self.returns.end(completion, result.map_err(Into::into));
     }
 
-    /// Nothing can be reduced on this rank any more. The others are told so, if they can be.
+    /// Nothing can be reduced on this rank any more. The others are told so, if they can be. If the agent is lost they
+    /// hear it from the launcher, and can do without this rank then.
     pub(super) fn give_up(&mut self, error: &ReductionError) {
         if self.given_up.is_some() {
             return;
@@ -70,7 +71,9 @@ impl ProgressThread {
         for session in sessions {
             self.complete(session, Err(error.clone()));
         }
-        self.worker.leave(error.to_string());
+        if !matches!(error, ReductionError::AgentLost) {
+            self.worker.leave(error.to_string());
+        }
         self.shared.set_failed(true);
     }
 

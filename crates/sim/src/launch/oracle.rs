@@ -79,6 +79,8 @@ pub enum Violation {
 pub(super) struct Oracle {
     plan: Plan,
     on_failure: OnFailure,
+    /// A failure may end the job, and a fence.
+    may_end_early: bool,
     is_harmless: bool,
     only_kills: bool,
     pub(super) broken: Option<Violation>,
@@ -107,6 +109,12 @@ impl Oracle {
         Self {
             plan,
             on_failure: setting.spec.reactions.on_failure,
+            may_end_early: match setting.spec.reactions.on_failure {
+                OnFailure::Continue => false,
+                // What programs spawn is not replaced.
+                OnFailure::Respawn(_) => faults.kills > 0,
+                OnFailure::Abort | OnFailure::Restart(_) => true,
+            },
             is_harmless: faults.are_harmless(),
             only_kills: Faults { kills: 0, ..faults }.are_harmless(),
             broken: None,
@@ -133,17 +141,13 @@ impl Oracle {
         }
     }
 
-    fn ends_job(&self) -> bool {
-        self.on_failure != OnFailure::Continue
-    }
-
     pub(super) fn note_written(&mut self, host: HostId, bytes: usize) {
         *self.written.entry(host).or_default() += bytes;
     }
 
     pub(super) fn note_signal(&mut self, rank: Rank) {
         let is_first = rank.0 < self.plan.size;
-        let may_be = self.ends_job() || self.is_interrupted || !is_first;
+        let may_be = self.may_end_early || self.is_interrupted || !is_first;
         self.expect(may_be, || Violation::EndedThoughWell(rank));
     }
 
@@ -179,20 +183,22 @@ impl Oracle {
         let Some(process) = processes.get_mut(&rank) else {
             return;
         };
+        let are_replaced = matches!(self.on_failure, OnFailure::Respawn(_));
         let has = |part: &str| bytes.windows(part.len()).any(|window| window == part.as_bytes());
         if !has("rc=-1") {
             return;
         }
         if has("cmd=barrier_out") {
             process.has_failed_fence = true;
-            let may_fail = self.ends_job();
+            // A group with a process that cannot be started is given up.
+            let is_first = rank.0 < self.plan.size;
+            let may_fail = self.may_end_early || are_replaced && (self.is_interrupted || !is_first);
             self.expect(may_fail, || Violation::LeftAlone(rank));
         }
         let (wanted, has_failed_fence) = (process.wanted, process.has_failed_fence);
         // A new process of a rank begins where others have gone on.
-        let are_in_step = !matches!(self.on_failure, OnFailure::Respawn(_));
         if let Some(other) = wanted
-            && are_in_step
+            && !are_replaced
             && !has_failed_fence
         {
             let is_well = |process: &Process| process.dies_of.is_none();
@@ -234,7 +240,10 @@ impl Oracle {
 
     /// An agent leaves. While it serves memory, it stays until no rank of another host may need that.
     pub(super) fn note_left(&mut self, agent: NodeId, processes: &BTreeMap<Rank, Process>) {
-        if !self.serving.contains(&agent) || !self.struck.is_empty() || self.ends_job() || self.is_interrupted
+        if !self.serving.contains(&agent)
+            || !self.struck.is_empty()
+            || self.may_end_early
+            || self.is_interrupted
         {
             return;
         }
