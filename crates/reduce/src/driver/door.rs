@@ -191,8 +191,8 @@ impl ProgressThread {
 
     /// This rank enters the epoch of `next` when its calls have ended and the others are ready too.
     pub(super) fn begin_step(&mut self, next: Arc<Shared>, done: mpsc::Sender<Result<(), ReductionError>>) {
-        if let Some(error) = &self.given_up {
-            let _ = done.send(Err(error.clone()));
+        if let Some(given_up) = &self.given_up {
+            let _ = done.send(Err(given_up.error.clone()));
             return;
         }
         self.door.step = Some(Step {

@@ -59,22 +59,36 @@ impl ProgressThread {
     }
 
     /// Nothing can be reduced on this rank any more. The others are told so, if they can be. If the agent is lost they
-    /// hear it from the launcher, and can do without this rank then.
+    /// hear it from the launcher, and can do without this rank then: they are told after a while, in case that the agent
+    /// lives, and only does not hear this rank.
     pub(super) fn give_up(&mut self, error: &ReductionError) {
         if self.given_up.is_some() {
             return;
         }
-        self.given_up = Some(error.clone());
+        let patience = match error {
+            ReductionError::AgentLost => AGENT_LOSS_TOLD_WITHIN,
+            _ => Duration::ZERO,
+        };
+        self.given_up = Some(GivenUp {
+            error: error.clone(),
+            tell_at: Some(Instant::now() + patience),
+        });
         self.end_step(error);
         self.leave_table(error);
         let sessions: Vec<Session> = self.running.keys().copied().collect();
         for session in sessions {
             self.complete(session, Err(error.clone()));
         }
-        if !matches!(error, ReductionError::AgentLost) {
-            self.worker.leave(error.to_string());
-        }
+        self.tell_that_given_up(Instant::now());
         self.shared.set_failed(true);
+    }
+
+    pub(super) fn tell_that_given_up(&mut self, now: Instant) {
+        if let Some(given_up) = &mut self.given_up
+            && given_up.tell_at.take_if(|at| *at <= now).is_some()
+        {
+            self.worker.leave(given_up.error.to_string());
+        }
     }
 
     pub(super) fn has_given_up(&self) -> bool {
@@ -93,6 +107,16 @@ impl ProgressThread {
         self.returns.see_to(Instant::now());
     }
 }
+
+/// The reason for which nothing can be reduced on this rank any more.
+pub(super) struct GivenUp {
+    pub(super) error: ReductionError,
+    /// When to tell the others.
+    pub(super) tell_at: Option<Instant>,
+}
+
+/// The launcher tells of the loss of an agent within this time, with the usual time of detection.
+const AGENT_LOSS_TOLD_WITHIN: Duration = Duration::from_secs(5);
 
 /// The memory that the agent need not hold any longer and has not been told of yet. It is not used again before that:
 /// if this process dies, the agent must not serve the next contribution in place of this one.

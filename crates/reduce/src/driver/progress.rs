@@ -22,7 +22,7 @@ use super::{
     copies::{Copies, WayToSeat},
     council::Council,
     door::{Door, seat_of, worker_of},
-    ending::{Releases, Returns},
+    ending::{GivenUp, Releases, Returns},
     inherited::Inherited,
     job::{Shared, Wish},
     outbox::Outbox,
@@ -76,8 +76,7 @@ pub(super) struct ProgressThread {
     pub(super) names: BTreeSet<Session>,
     /// The reductions to which this rank could not contribute.
     pub(super) withdrawn: BTreeMap<Session, Introduction>,
-    /// Nothing can be reduced on this rank any more, for this reason.
-    pub(super) given_up: Option<ReductionError>,
+    pub(super) given_up: Option<GivenUp>,
     pub(super) legacies: Legacies,
     /// The last that goes: by then nobody reads memory that was lent.
     pub(super) returns: Returns,
@@ -172,7 +171,8 @@ impl ProgressThread {
         }
         let mut running = Running::new(begin, Instant::now());
         running.heed_cancel();
-        if let Some(error) = self.given_up.clone() {
+        if let Some(given_up) = &self.given_up {
+            let error = given_up.error.clone();
             self.release(running.take_hold());
             return self.returns.end(running.completion, Err(error.into()));
         }
@@ -282,6 +282,7 @@ impl ProgressThread {
         for session in due.map(|(&session, _)| session).collect::<Vec<_>>() {
             self.run_out_of_time(session, now);
         }
+        self.tell_that_given_up(now);
     }
 
     /// Does what the machines want done. Returns false if there is more to do, after others had their turn.
@@ -492,6 +493,7 @@ impl ProgressThread {
             self.returns.next_deadline(),
             self.copies.next_deadline(),
             self.account.next_deadline(now),
+            self.given_up.as_ref().and_then(|given_up| given_up.tell_at),
             self.engine.next_deadline(),
         ];
         let deadline = deadlines.into_iter().flatten().min();
