@@ -1,11 +1,15 @@
 //! Ranks that are killed come back, and take part again.
 //!
-//! Words: the number of steps, and who is killed when: `RANK.INCARNATION:STEP` before the call of that step, or after
-//! it with a `+` at the end, or before it with its whole host, agent and all, with a `!`; or `random:SEED:MILLISECONDS:LIVES`: the first processes of each rank, so many of them,
-//! are killed at random moments within this time, but for one rank, or nobody might be left who has the state; or
-//! `lost:RANK`: somebody else ends the host of this rank once the first rank has said that all have joined. Each
-//! step is an allreduce in which each rank has a hexadecimal digit of its own. It ends when so many steps are done and
-//! all ranks are back whose hosts are not lost, and each rank prints the sums of all steps.
+//! Words: the number of steps, and who is killed when:
+//!
+//! - `RANK.INCARNATION:STEP`: before the call of that step; after it with a `+` at the end; before it and together with
+//!   its whole host, agent and all, with a `!`.
+//! - `random:SEED:MILLISECONDS:LIVES`: the first processes of each rank, so many of them, at random moments within this
+//!   time, but for one rank, or nobody might be left who has the state.
+//! - `lost:RANK`: by somebody else, together with its host, once rank 0 has said that all have joined.
+//!
+//! Each step is an allreduce in which each rank has a hexadecimal digit of its own. It ends when so many steps are done
+//! and all ranks are back whose hosts are not lost, and each rank prints the sums of all steps.
 
 use std::{env, error::Error, fs, os::unix::process::parent_id, process, thread, time::Duration};
 

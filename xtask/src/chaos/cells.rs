@@ -324,12 +324,7 @@ pub(super) const CELLS: &[Cell] = &[
         )
     },
     Cell {
-        layouts: &[
-            Layout::new(1, 4),
-            Layout::new(3, 6),
-            Layout::new(1, 6),
-            Layout::new(4, 4),
-        ],
+        layouts: &[Layout::new(1, 6), Layout::new(3, 6), Layout::new(4, 4)],
         runs: 100,
         short_runs: 6,
         returns: Some(Kills::draw),
@@ -348,7 +343,7 @@ pub(super) const CELLS: &[Cell] = &[
         returns: Some(|draw, _| Kills::draw_with_host(draw)),
         ..cell(
             "return-host-kill",
-            "kill -9 of each rank in turn, which come back, and meanwhile the loss of a host, whose ranks do not",
+            "the same, and a host is lost with its ranks",
             |_| Vec::new(),
         )
     },

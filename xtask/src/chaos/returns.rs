@@ -179,9 +179,9 @@ fn kills_in_turn(draw: &mut Draw, without: &[Rank]) -> Vec<String> {
     words
 }
 
-/// The judgement over a job that ended well. All ranks tell the same sums, of steps that ended with all of them, but for
-/// those that are `lost` with their host. A rank that was killed when it had all sums, or had told them, may come back
-/// when the job is over.
+/// The judgement over a job that ended well. All ranks tell the same sums, of steps that ended with all of them, but
+/// for those that are `lost` with their host. A rank that was killed when it had all sums, or had told them, may come
+/// back when the job is over.
 fn judge(said: &BTreeMap<Rank, Vec<String>>, ranks: u32, lost: &[Rank], elapsed: Duration) -> Outcome {
     let all = format!("{} of {ranks}: ", ranks - lost.len() as u32);
     let mut sums: Vec<&String> = Vec::new();

@@ -114,6 +114,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "crates/fabric/src/fork_guard.rs",
         "maps a page that the kernel clears in children",
     ),
+    ("crates/fabric/tests/forked_memory.rs", "forks a process"),
     (
         "crates/fabric/src/lent_buffer.rs",
         "lets several fill one buffer, each its part",

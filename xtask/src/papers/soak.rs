@@ -38,7 +38,7 @@ pub(super) fn soak(setup: &Setup) -> anyhow::Result<Made> {
     })?;
     let mut text = format!(
         "{HOSTS} hosts at {MBIT} Mbit/s, one rank each. All ranks but one kill themselves at random, each {} s on \
-         average, and start again.\nTimes of steps, mean / worst:\n\n\
+         average, and come back.\nTimes of steps, mean / worst:\n\n\
          | minutes | steps | killed | one call, to 64 KiB | one call, from 128 KiB | 4 to 8 calls at once | memory of \
          the rank that stays | of all agents |\n|---|---|---|---|---|---|---|---|\n",
         life.as_secs()

@@ -7,8 +7,8 @@
 //! Each step is one call, or four to eight of which none waits for another. Its number says which collectives these are
 //! and how long their vectors. Every result is checked: each rank that its receipt does not exclude is in it once. The
 //! lowest rank prints a line for each step: `step CALLS BYTES NANOSECONDS`, where BYTES is the longest vector's. Rank 3
-//! prints `memory KIBIBYTES` of its own now and then. A broadcast whose root is lost before it has called has no result,
-//! which is no failure; its step is not printed.
+//! prints `memory KIBIBYTES` of its own now and then. A broadcast whose root is lost before it has called has no
+//! result, which is no failure; its step is not printed.
 
 use std::{
     env, fs,
@@ -220,7 +220,7 @@ impl Call {
     }
 }
 
-/// What a rank contributes: a hexadecimal digit of its own, so that a sum shows who is in it, and how often.
+/// The contribution of a rank: a hexadecimal digit of its own, so that a sum shows who is in it, and how often.
 fn digit(rank: Rank) -> u64 {
     1 << (4 * rank.0)
 }

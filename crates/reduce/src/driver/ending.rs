@@ -59,8 +59,8 @@ impl ProgressThread {
     }
 
     /// Nothing can be reduced on this rank any more. The others are told so, if they can be. If the agent is lost they
-    /// hear it from the launcher, and can do without this rank then: they are told after a while, in case that the agent
-    /// lives, and only does not hear this rank.
+    /// hear it from the launcher, and can do without this rank then: they are told after a while, in case that the
+    /// agent lives, and only does not hear this rank.
     pub(super) fn give_up(&mut self, error: &ReductionError) {
         if self.given_up.is_some() {
             return;
